@@ -137,7 +137,7 @@ format: $(READY) ## Format the code and fix what the linter can
 	ruff check --fix .
 
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
-	$(BIN)/python -c 'from lockstep.recorder.c_header import render; print(render(), end="")' > instrumentation/native/page_layout.h
+	$(BIN)/python -c 'from lockstep.recorder.native import render; print(render(), end="")' > instrumentation/native/page_layout.h
 	PYTHONPATH=docs $(BIN)/python -m writers spec
 	lockstep alerts generate
 	lockstep dashboards generate

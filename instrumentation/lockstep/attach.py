@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lockstep.guard import Parts, outcome_of
 from lockstep.hangs.worker_server import flight_recorder_settings
@@ -19,7 +19,6 @@ from lockstep.identity.rank_identity import coordinates_of, identity_from, mesh_
 from lockstep.identity.ranks import RankPosition, find_position, is_group_ready
 from lockstep.identity.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.identity.scheduler import slurm_job_of
-from lockstep.identity.shared_ids import announce_job, check_page_is_free
 from lockstep.monitor.deferred import DeferredMonitor
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
@@ -29,7 +28,54 @@ from lockstep.process_exit import record_last_error, wait_for_gloo
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.files.jobs import find_root, page_path
-from lockstep_records.page.writer import NoPageError, PageWriter, rows_for
+from lockstep_records.files.roots import harm_of
+from lockstep_records.page.liveness import find_process
+from lockstep_records.page.reader import PageError, read_page
+from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity, rows_for
+
+
+def check_page_is_free(path: Path, identity: RankIdentity) -> None:
+    """Does nothing where the page of a rank can be created.
+
+    Raises:
+        NoPageError: there is one; the message says whose.
+    """
+    if not path.exists():
+        return
+    try:
+        page = read_page(path)
+    except PageError:
+        return  # the writer refuses the file itself
+    rank, job_id, pid = identity.rank, identity.job_id, page.identity["pid"]
+    if pid == os.getpid():
+        raise NoPageError(
+            f"this process has attached before, as rank {rank} of job {job_id!r}; "
+            "one training a process has a page"
+        )
+    if find_process(page) is None:
+        raise NoPageError(
+            f"rank {rank} of job {job_id!r} was process {pid} of the same launch, which has ended; "
+            "give the second program another LOCKSTEP_JOB_ID"
+        )
+    if page.identity["launch_key"] == identity.launch_key and identity.launch_key:
+        raise NoPageError(
+            f"processes {pid} and {os.getpid()} of job {job_id!r} both say that they are rank"
+            f" {rank}; attach after init_process_group, or have the launcher set RANK"
+        )
+    raise NoPageError(
+        f"job id {job_id!r} is in use: its rank {rank}, process {pid}, still runs; "
+        "wait for its end or set LOCKSTEP_JOB_ID to another id"
+    )
+
+
+def announce_job(job: Path, identity: RankIdentity, *, is_default_root: bool) -> None:
+    """Says on rank 0 what ``lockstep run`` would have said: the job's id, and how to read it."""
+    if identity.rank == 0:
+        name = identity.job_id if is_default_root else job
+        sys.stderr.write(f"lockstep: job {identity.job_id}; its report: lockstep report {name}\n")
+        if harm := harm_of(job.parents[1]):
+            sys.stderr.write(f"lockstep: {harm}\n")
+
 
 if TYPE_CHECKING:
     import torch
@@ -138,7 +184,7 @@ def _attach_later(
     page: "_PageRequest", model: Any, optimizer: Any, schedule: "_PipelineSchedule | None"
 ) -> Monitor:
     """The monitor of a rank that the process group will know."""
-    from lockstep.strategies.later import call_at_group, watch_at_first_forward  # noqa: PLC0415  # loads torch, which such a rank has or will have
+    from lockstep.strategies.watch import call_at_group, watch_at_first_forward  # noqa: PLC0415  # loads torch, which such a rank has or will have
 
     def create() -> Monitor:
         watch = functools.partial(_watch_model, schedule=schedule)
@@ -155,7 +201,7 @@ def _attach_later(
 
     monitor = DeferredMonitor(create, is_group_ready)
     outcome_of(call_at_group, monitor.create_monitor)
-    return monitor
+    return cast("Monitor", monitor)
 
 
 def _log_reason(error: Exception) -> Monitor:

@@ -15,16 +15,6 @@ T = TypeVar("T")
 _HOT = ("enter_phase", "enter_code", "first_arrival", "wait_begins", "wait_ended", "step")
 
 
-def _handed_on(name: str) -> Callable[..., Any]:
-    """A method that calls the one of the same name of the monitor, created first where due."""
-
-    def call(self: "DeferredMonitor", *args: Any, **kwargs: Any) -> Any:
-        self.create_when_due()
-        return getattr(self.monitor, name)(*args, **kwargs)
-
-    return call
-
-
 class DeferredMonitor:
     """Hands every call to the monitor that ``create`` gives, once there is one.
 
@@ -35,11 +25,6 @@ class DeferredMonitor:
     Attributes:
         monitor: takes the calls; one that does nothing until the rank is known.
     """
-
-    enter_phase, enter_code, first_arrival, wait_begins, wait_ended = map(_handed_on, _HOT[:-1])
-    phase, checkpoint, restore = map(_handed_on, ("phase", "checkpoint", "restore"))
-    synced, fail, fail_part = map(_handed_on, ("synced", "fail", "fail_part"))
-    count_batch = _handed_on("count_batch")
 
     def __init__(self, create: Callable[[], Monitor], is_due: Callable[[], bool]) -> None:
         self._create, self._is_due = create, is_due
@@ -64,20 +49,17 @@ class DeferredMonitor:
         if self._is_pending and self._is_due():
             self.create_monitor()
 
-    @property
-    def enabled(self) -> bool:
-        """Whether steps are recorded now."""
-        return self.monitor.enabled
+    def __getattr__(self, name: str) -> Any:
+        """What is not here is the monitor's, which is created first where it is called and due."""
+        value = getattr(self.monitor, name)
+        if not callable(value):
+            return value
 
-    @property
-    def next_step(self) -> int:
-        """Number that the step which runs now will have."""
-        return self.monitor.next_step
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.create_when_due()
+            return getattr(self.monitor, name)(*args, **kwargs)
 
-    @property
-    def is_in_block(self) -> bool:
-        """Whether a block holds the phase."""
-        return self.monitor.is_in_block
+        return call
 
     def step(self, **fields: Any) -> None:
         """Ends the step; the first one ends the time in which a group is waited for."""

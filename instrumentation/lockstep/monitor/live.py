@@ -6,18 +6,18 @@ recorder's place, so that no call asks which it is.
 
 import logging
 import os
+import sys
 import time
 import weakref
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lockstep.guard import NoParts, Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
-from lockstep.monitor.blocks import Blocks, MonitorState
-from lockstep.monitor.checkpoint_handles import Restoring, Saving
+from lockstep.monitor.checkpoint_handles import Restoring, Saved, Saving
 from lockstep.monitor.first_steps import FirstSteps
-from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loading import TimedLoader
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.periodic import PeriodicStats, last_error
@@ -25,10 +25,98 @@ from lockstep.monitor.reports import PageReports
 from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
 from lockstep.recorder.batches import count_batch
 from lockstep.recorder.interface import NEVER, Recorder, StepRecorder, SuspendedRecorder
-from lockstep.recorder.phases import DATA, DONE, FAILED
+from lockstep.recorder.phases import DATA, DONE, FAILED, code_of
+from lockstep.telemetry.traces import Traces
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
+
+
+@dataclass(slots=True)
+class MonitorState:
+    """What a live monitor replaces when it is suspended or goes off.
+
+    A block, or a checkpoint that another thread ends, may outlast the monitor that began it, so
+    everybody asks here at the moment of use.
+
+    Attributes:
+        recorder: the one that hooks hold; it stays.
+        active: what the loop calls: the recorder, or the one that replaces it.
+        reports: takes what instrumentation reports.
+    """
+
+    recorder: StepRecorder
+    active: Recorder
+    reports: PageReports
+
+
+class Blocks:
+    """Context managers of a live monitor; ``lockstep.Monitor`` says what each counts."""
+
+    def __init__(self, state: MonitorState) -> None:
+        self._state = state
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Holds the phase for the block."""
+        state, recorder, has_failed = self._state, self._state.recorder, True
+        outer_phase, was_held = recorder.phase, recorder.held
+        began_ns = state.active.switch_phase(code_of(name))
+        recorder.held = True
+        try:
+            yield
+            has_failed = False
+        finally:
+            if has_failed:
+                state.reports.block_raised(sys.exception(), name)
+            recorder.held = was_held
+            ended_ns = state.active.switch_phase(outer_phase)
+            state.reports.block_ended(name, began_ns, ended_ns, failed=has_failed)
+
+    @contextmanager
+    def checkpoint(self, step: int | None = None) -> Iterator[Saving]:
+        """Holds the phase, and counts the write at its end."""
+        saving = Saving(step, self._checkpoint_ended)
+        began_ns = time.monotonic_ns()
+        has_failed = True
+        try:
+            with self.phase("checkpoint"):
+                yield saving
+            has_failed = False
+        finally:
+            # A write that goes on in the background ends later, by the loop's own call.
+            if has_failed or not saving.goes_on:
+                saving.end(failed=has_failed)
+            self._state.reports.checkpoint_blocked(time.monotonic_ns() - began_ns)
+
+    def _checkpoint_ended(self, saved: Saved) -> None:
+        self._state.reports.checkpoint_ended(saved)
+
+    @contextmanager
+    def restore(self) -> Iterator[Restoring]:
+        """Holds the phase, and counts the restore at its end."""
+        restoring, began_ns, has_failed = Restoring(), time.monotonic_ns(), True
+        try:
+            with self.phase("restore"):
+                yield restoring
+            has_failed = False
+        finally:
+            duration_ns = time.monotonic_ns() - began_ns
+            self._state.reports.restore_ended(restoring, duration_ns, failed=has_failed)
+
+    def describe(
+        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        """Sets what MFU is computed from."""
+        for name, value in (("flops_per_token", flops_per_token), ("peak_flops", peak_flops)):
+            if value is None:
+                continue
+            if not 0 < value < float("inf"):
+                raise ValueError(
+                    f"{name} {value!r} must be a positive number; leave it out if unknown"
+                )
+            self._state.reports.description(name, float(value))
+
 
 log = logging.getLogger("lockstep")
 T = TypeVar("T")
@@ -61,7 +149,7 @@ class LiveMonitor:
     ) -> None:
         self._page, self.parts = page, parts or Parts()
         self.parts.write_to(page)
-        self._traces = GuardedTraces(page, environment, self.parts)
+        self._traces = self.parts.run("spans", Traces, page, environment)
         self._periodic = PeriodicStats(page, no_step_timeout_seconds, self.parts)
         anomalies = AnomalyDetector(page, self._periodic, hang_timeout_seconds)
         self._callbacks = StepCallbacks(
@@ -218,7 +306,8 @@ class LiveMonitor:
         self.recorder.settle()
         self.recorder.take_phases()
         # Before the last commit: an error in them is counted too.
-        self._traces.close()
+        if self._traces is not None:
+            self.parts.run("spans", self._traces.close)
         self._callbacks.observer.stop()
         self._callbacks.close()
         self._periodic.close(now_ns)

@@ -19,7 +19,7 @@ from typing import Any
 from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.memory import Memory, out_of_memory_in
-from lockstep.recorder.fetched_ahead import fetched_ahead
+from lockstep.recorder.batches import fetched_ahead
 from lockstep_records.files.attempts import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter

@@ -10,10 +10,10 @@ from lockstep.monitor.checkpoint_handles import (
     count_checkpoint_seconds,
     write_restored,
 )
-from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.phases import FLAG
+from lockstep.telemetry.traces import Traces
 from lockstep_records.page.layout import FINGERPRINTS, PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
@@ -33,7 +33,7 @@ class PageReports:
         self,
         page: PageWriter,
         periodic: PeriodicStats,
-        traces: GuardedTraces,
+        traces: Traces | None,
         callbacks: StepCallbacks,
         parts: Parts,
     ) -> None:
@@ -85,7 +85,8 @@ class PageReports:
     @part_of("spans")
     def block_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
         """Writes the span of a block that is over; monotonic nanoseconds."""
-        self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
+        if self._traces is not None:
+            self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
 
     @part_of("checkpoints")
     def checkpoint_ended(self, saved: Saved) -> None:

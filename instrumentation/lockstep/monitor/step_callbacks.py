@@ -4,22 +4,100 @@ About once a second it asks for what ``periodic`` does, and besides for each ste
 """
 
 import math
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.first_steps import FirstSteps
-from lockstep.monitor.guarded_traces import GuardedTraces
-from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.device import LateNumbers, LateRow
-from lockstep.recorder.interface import StepRecorder
+from lockstep.recorder.interface import MAX_RUN_QUEUES, StepRecorder
 from lockstep.recorder.native import new_recorder
 from lockstep.recorder.phases import FLAG
+from lockstep.telemetry.traces import Traces
 from lockstep_records.page.layout import LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
+
+_AUTOGRAD = b"pt_autograd_"
+_BUSY_NS = 10_000_000
+_FIRST_PAUSE_NS = 1_000_000_000
+_LONGEST_PAUSE_NS = 64_000_000_000
+
+
+class LoopThreads:
+    """Open files of the loop's threads; called from the loop's thread.
+
+    Args:
+        tasks: a folder for each thread of this process.
+    """
+
+    def __init__(self, tasks: Path = Path("/proc/self/task")) -> None:
+        self._tasks = tasks
+        self._descriptors: dict[int, int] = {}  # by thread
+        self._due_ns, self._pause_ns = 0, _FIRST_PAUSE_NS
+        self._loop = 0
+
+    def poll(self, now_ns: int) -> tuple[int, ...] | None:
+        """Descriptors of their ``schedstat``; None where they are those of the call before."""
+        loop = threading.get_native_id()
+        if loop == self._loop and now_ns < self._due_ns:
+            return None
+        # Listing hundreds of threads takes a millisecond, and new ones come early if ever.
+        self._due_ns = now_ns + self._pause_ns
+        self._pause_ns = min(2 * self._pause_ns, _LONGEST_PAUSE_NS)
+        self._loop = loop
+        threads = (loop, *self._autograd_threads(loop))[:MAX_RUN_QUEUES]
+        if threads == tuple(self._descriptors):
+            return None
+        self.close()
+        for thread in threads:
+            descriptor = _open(self._tasks / str(thread) / "schedstat")
+            if descriptor is not None:
+                self._descriptors[thread] = descriptor
+        return tuple(self._descriptors.values()) if loop in self._descriptors else ()
+
+    def _autograd_threads(self, loop: int) -> list[int]:
+        with suppress(OSError):
+            folders = [folder for folder in self._tasks.iterdir() if _runs_backward(folder)]
+            return sorted({int(folder.name) for folder in folders} - {loop})
+        return []
+
+    def close(self) -> None:
+        """Closes the files."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors = {}
+
+
+def _runs_backward(thread: Path) -> bool:
+    """Whether a thread of autograd has done work; there is one for each device, used or not."""
+    try:
+        name = (thread / "comm").read_bytes()
+        return name.startswith(_AUTOGRAD) and _core_ns(thread / "schedstat") >= _BUSY_NS
+    except (OSError, ValueError):
+        return False  # it has ended meanwhile
+
+
+def _core_ns(schedstat: Path) -> int:
+    return int(schedstat.read_bytes().partition(b" ")[0])
+
+
+def _open(schedstat: Path) -> int | None:
+    """A descriptor of the file; None where the kernel counts nothing."""
+    try:
+        # A kernel without these statistics has the file, full of zeros; these threads have run.
+        if _core_ns(schedstat) > 0:
+            return os.open(schedstat, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        pass
+    return None
+
 
 _LATE = PERIODIC.word("late_losses")
 _NS = 1e-9
@@ -50,7 +128,7 @@ class StepCallbacks:
 
     Args:
         periodic: does what is due about once a second.
-        traces: writes spans of slow steps.
+        traces: writes spans of slow steps; without it no step is slow.
         step_while_off: takes steps that the recorder gets while it is off.
 
     Attributes:
@@ -62,7 +140,7 @@ class StepCallbacks:
         self,
         page: PageWriter,
         periodic: PeriodicStats,
-        traces: GuardedTraces,
+        traces: Traces | None,
         anomalies: AnomalyDetector,
         *,
         fail: Callable[[Exception], None],
@@ -78,7 +156,7 @@ class StepCallbacks:
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()
         parts.call_when_off("anomalies", self._judge_nothing)
-        self.recorder.slow_seconds = traces.limit_seconds(time.monotonic_ns())
+        self.recorder.slow_seconds = self._slow_seconds(time.monotonic_ns())
 
     def tick(self, now_ns: int) -> int:
         """Once a second: does what is seldom done; returns the moment of the next time."""
@@ -160,13 +238,20 @@ class StepCallbacks:
         """One of the bounds of the recorder is reached: finds out which."""
         recorder = self.recorder
         # Each 256th step goes to the traces too, as the running median has to move.
-        if seconds > recorder.slow_seconds or not number & 255:
-            self._traces.step_ended(now_ns, number, seconds)
+        is_judged = seconds > recorder.slow_seconds or not number & 255
+        if is_judged and self._traces is not None:
+            self._parts.run("spans", self._traces.step_ended, now_ns, number, seconds)
         if steps >= recorder.wake_rows:
             self._update_bounds(steps, now_ns)
-        recorder.slow_seconds = self._traces.limit_seconds(now_ns)
+        recorder.slow_seconds = self._slow_seconds(now_ns)
         if number >= recorder.wake_step or now_ns >= recorder.wake_ns:
             self.observer.step_ended(now_ns, number)
+
+    def _slow_seconds(self, now_ns: int) -> float:
+        """Duration above which a step is judged; infinite where none is."""
+        judge = None if self._traces is None else self._traces.limit_seconds
+        limit = None if judge is None else self._parts.run("spans", judge, now_ns)
+        return math.inf if limit is None else limit
 
     def _judge_anew(self) -> None:
         self._judge.losses.extend(self.recorder.take_losses())

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from lockstep.patches import evaluations, waits
-from lockstep.recorder.batches import count_batch
-from lockstep.recorder.fetched_ahead import fetched_ahead
+from lockstep.recorder.batches import count_batch, fetched_ahead
 from lockstep.recorder.phases import DATA, EVAL, OTHER
 
 

@@ -15,7 +15,6 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import torch.distributed as dist
 
-from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.patches import waits
 
 P = ParamSpec("P")
@@ -33,10 +32,10 @@ class CheckpointBlocks(Protocol):
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Counts the block as one phase."""
 
-    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
+    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Any]:
         """Counts the block as writing a checkpoint."""
 
-    def restore(self) -> AbstractContextManager[Restoring]:
+    def restore(self) -> AbstractContextManager[Any]:
         """Counts the block as restoring a checkpoint."""
 
 
@@ -84,7 +83,7 @@ def _monitor() -> CheckpointBlocks | None:
     return cast("CheckpointBlocks | None", waits.monitor_outside_blocks())
 
 
-def _block(monitor: CheckpointBlocks, folder: Path | None) -> AbstractContextManager[Saving | None]:
+def _block(monitor: CheckpointBlocks, folder: Path | None) -> AbstractContextManager[Any]:
     """A checkpoint; for the second file and those after it in one step only its time."""
     step = monitor.next_step
     counted_step, counted_folder = _counted.get(id(monitor), (None, None))
@@ -95,7 +94,7 @@ def _block(monitor: CheckpointBlocks, folder: Path | None) -> AbstractContextMan
     return monitor.checkpoint(_step_in(folder))
 
 
-def _follow(saving: Saving, result: object, folder: Path) -> None:
+def _follow(saving: Any, result: object, folder: Path) -> None:
     """Counts the bytes of what DCP has written, now or when its future says that it has."""
     written = getattr(result, "upload_completion", result)
     has_ranks = dist.is_available() and dist.is_initialized()

@@ -1,7 +1,16 @@
-"""Number of samples and tokens in a batch of any kind, counted where the loop takes it."""
+"""Number of samples and tokens in a batch of any kind, and how many a loader fetches ahead."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+
+class _FetchedAhead:
+    """The newest loader's workers, and the batches that they have in the making and ready."""
+
+    workers = batches = 0
+
+
+fetched_ahead = _FetchedAhead()
 
 
 class BatchCounts(Protocol):

@@ -9,6 +9,10 @@ from lockstep.recorder.device import Device, LateRow
 from lockstep.recorder.phases import NOT_WAITING, OTHER
 
 NEVER = 1 << 62  # nanoseconds or steps
+MAX_RUN_QUEUES = 16  # threads; the C code has room for so many
+# A read costs 13 microseconds once other work has filled the caches (docs/evidence/overhead.md):
+# steps shorter than this share one, which keeps it below 0.03 %.
+RUN_QUEUE_EVERY_NS = 50_000_000
 LOSSES = 128  # buffered until they are taken: more than a window of the judge
 StepPassed: TypeAlias = Callable[[Sequence[int], Sequence[int]], object]
 """Takes the monotonic nanoseconds of a step's boundaries and the phases between them."""

@@ -1,6 +1,7 @@
 """The plain recorder, for where the one in C was not compiled: the same rows, by simpler means.
 
-It reads nothing of a device, sees no stops of the process, and costs several times as much.
+It reads nothing of a device, sees no stops of the process and no waits for a core, and costs
+several times as much.
 """
 
 import math
@@ -33,7 +34,6 @@ from lockstep.recorder.phases import (
     SYNC,
     code_of,
 )
-from lockstep.recorder.run_queue import RunQueueWait
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter
 
@@ -74,7 +74,6 @@ class PlainRecorder(StepRecorder):
         self._page, self._callbacks, self.fail = page, callbacks, callbacks.fail
         self.heartbeat: HeartbeatWord = page.heartbeat_word
         self._losses: deque[float] = deque(maxlen=LOSSES)
-        self._run_queue = RunQueueWait(page)
         self.on, self.held, self.measures, self.counts_batches = True, False, False, True
         self.phase = INIT
         self.since_ns = self._begun_ns = time.monotonic_ns()
@@ -96,15 +95,12 @@ class PlainRecorder(StepRecorder):
         self._spent_ns = [0] * NUM_PHASES
         self.phase, self.since_ns, self.optimizers = OTHER, now_ns, 0
         self._first_arrival_ns = self._last_arrival_ns = 0
-        self._run_queue.restart()
 
     def _do_nothing(self, *_: Any) -> None:
         pass
 
     use_device = call_when_passed = settle = watch_stops = is_device_busy = _do_nothing
-
-    def watch_run_queue(self, descriptors: tuple[int, ...]) -> None:
-        self._run_queue.watch(descriptors)
+    watch_run_queue = _do_nothing  # type: ignore[assignment]  # whatever it is given
 
     def phase_hook(self, phase: int) -> PlainHook:
         return PlainHook(self, phase)
@@ -195,7 +191,6 @@ class PlainRecorder(StepRecorder):
         seconds = (now_ns - begun_ns) * _NS
         if seconds > self.usual_seconds:
             row["flags"] |= self._callbacks.inspect_step(number, parts)
-        self._run_queue.take(now_ns)
         row |= {
             "first_arrival_ns": self._first_arrival_ns or None,
             "last_arrival_ns": self._last_arrival_ns or None,

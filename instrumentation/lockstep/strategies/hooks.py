@@ -134,7 +134,7 @@ class StepHooks:
     Args:
         model: what the loop calls, compiled or not.
         calls: whether a call of the model is the forward; not so under a pipeline's schedule,
-            whose chunks are marked by ``strategies.pipeline``.
+            whose chunks are marked by ``patches.pipeline``.
     """
 
     # The hooks of a copied or saved model find these: a copy is not watched.

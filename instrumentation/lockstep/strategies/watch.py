@@ -1,7 +1,8 @@
 """Instruments what ``attach`` is given: models, optimizers and the schedule of a pipeline."""
 
+import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -9,11 +10,15 @@ import torch.distributed as dist
 
 from lockstep.monitor.live import LiveMonitor
 from lockstep.patches import waits
+from lockstep.patches.groups import call_when_initialised
+from lockstep.patches.install import install, install_on
+from lockstep.patches.layers import ddp_around
 from lockstep.recorder.interface import PhaseHook
 
 if TYPE_CHECKING:
     from lockstep.monitor.fingerprints import Fingerprints
 
+log = logging.getLogger("lockstep")
 T = TypeVar("T")
 
 
@@ -49,8 +54,6 @@ def watch(
 
 
 def _watch_collectives(monitor: LiveMonitor) -> None:
-    from lockstep.patches.install import install  # noqa: PLC0415  # as above
-
     waits.report_to(monitor, monitor.recorder, monitor.parts)
     install("graphs")
     install("loaders")
@@ -62,15 +65,37 @@ def _watch_collectives(monitor: LiveMonitor) -> None:
 
 
 def _watch_saves() -> None:
-    from lockstep.patches.install import install  # noqa: PLC0415  # as above
-
     install("saves")
 
 
 def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:
-    from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415  # as above
+    """Reports to a monitor what a schedule of ``torch.distributed.pipelining`` does."""
+    from lockstep.patches import pipeline  # noqa: PLC0415  # as above
+    from lockstep.patches.points import report_missing  # noqa: PLC0415  # as above
+    from lockstep.patches.table import STAGE_METHODS  # noqa: PLC0415  # as above
 
-    watch_schedule(monitor, schedule)
+    stages = getattr(schedule, "_stages", None) or [getattr(schedule, "_stage", None)]
+    if not all(hasattr(stage, "forward_one_chunk") for stage in stages):
+        log.warning(
+            "schedule %s is none of torch.distributed.pipelining; its stages are not seen",
+            type(schedule).__name__,
+        )
+        return
+    install("pipeline")
+    for stage in stages:
+        for point in STAGE_METHODS:
+            method = point.attribute
+            if not hasattr(stage, method):
+                report_missing([point])
+            elif method in pipeline.CHUNKS:
+                install_on(
+                    stage,
+                    method,
+                    pipeline.wrap_chunk(monitor.enter_code, method, stage.stage_index),
+                )
+            else:
+                install_on(stage, method, pipeline.wrap_transfers(method, stage.stage_index))
+    install_on(schedule, "step", pipeline.wrap_schedule_step(monitor.enter_code))
 
 
 def _watch_model(monitor: LiveMonitor, module: torch.nn.Module, *, calls: bool) -> None:
@@ -119,3 +144,25 @@ def _unwrap(optimizer: Any) -> Any:
             break  # its own step is all that there is
         optimizer = getattr(optimizer, name)
     return optimizer
+
+
+def call_at_group(callback: Callable[[], object]) -> None:
+    """Calls it once, when the default process group has been initialised."""
+    install("groups")
+    call_when_initialised(callback)
+
+
+def watch_at_first_forward(model: Any, optimizer: Any, watch: Callable[[Any, Any], object]) -> None:
+    """Hands models to ``watch`` when the first is called, or the DDP that calls it."""
+    modules = [model] if isinstance(model, torch.nn.Module) else list(model or ())
+    if not modules:
+        watch(model, optimizer)
+        return
+    handles: list[Any] = []
+
+    def first_forward(*_: Any) -> None:
+        while handles:
+            handles.pop().remove()
+        watch([ddp_around(module) or module for module in modules], optimizer)
+
+    handles += [module.register_forward_pre_hook(first_forward) for module in modules]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.guard import Parts
-from lockstep.hangs.progress_watch import ProgressWatch
+from lockstep.hangs.rank_watch import ProgressWatch
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang
 from lockstep_outcomes.progress.rank_progress import read_progress
 from lockstep_records.files.jobs import page_path

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from http_servers import FakeLedger
 
-from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import (
     JobDescription,
     gpu_model,
@@ -19,7 +18,7 @@ from lockstep.launch.description import (
 )
 from lockstep.launch.job import Job
 from lockstep.launch.options import job_options
-from lockstep.launch.run import _description, _job_of
+from lockstep.launch.run import _description, _job_of, deliver_events
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.events.event import Event, append_event, check_event
@@ -51,7 +50,7 @@ def test_without_an_agent_the_launcher_delivers_up_to_the_end_of_the_job(
 def test_what_a_launcher_could_not_send_the_next_one_of_the_node_sends(
     root: Path, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.launch.delivery._DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("lockstep.launch.run._DRAIN_SECONDS", 0.1)
     ledger.statuses = [503] * 1000
     first, second = job(root, ledger, "first"), job(root, ledger, "second")
     with deliver_events(first):
@@ -72,7 +71,7 @@ def test_what_a_launcher_could_not_send_the_next_one_of_the_node_sends(
 def test_where_an_agent_delivers_and_where_no_ledger_is_named_the_launcher_sends_nothing(
     root: Path, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.launch.delivery._DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("lockstep.launch.run._DRAIN_SECONDS", 0.1)
     agent = DeliveryDuty(root, is_agent=True)
     assert agent.take()
     new = job(root, ledger)

@@ -150,8 +150,8 @@ def test_a_saver_that_is_loaded_later_is_seen_and_an_object_that_lies_is_saved(
     monitor = watched(root, torch.nn.Linear(1, 1))
 
     class Liar:
-        @property
-        def __class__(self) -> Any:  # type: ignore[misc]  # it lies
+        @property  # type: ignore[misc]  # it lies
+        def __class__(self) -> Any:
             raise RuntimeError("no")
 
     monitor.step()

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep.recorder import native
-from lockstep.recorder.c_header import render
 from lockstep.recorder.interface import LOSSES
+from lockstep.recorder.native import render
 from lockstep.recorder.phases import CODE
 from lockstep_records.page.layout import COLLECTIVE_KINDS, EXTRAS, PHASES
 from lockstep_records.page.reader import read_page, read_rows

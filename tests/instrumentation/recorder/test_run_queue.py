@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.monitor.loop_threads import LoopThreads
-from lockstep.recorder.run_queue import RUN_QUEUE_EVERY_NS
+from lockstep.monitor.step_callbacks import LoopThreads
+from lockstep.recorder.interface import RUN_QUEUE_EVERY_NS
 from lockstep_records.page.reader import read_page, read_rows
 
 from ..rank_page import page_of
 from .recorder_fixture import RecorderFixture
-from .test_native import both_recorders, needs_c
+from .test_native import needs_c
 
 _NS = 1e-9
 _PAUSE_SECONDS = 1.5 * RUN_QUEUE_EVERY_NS * _NS
@@ -50,19 +50,18 @@ def take_steps(fixture: RecorderFixture, file: Path) -> None:
 
 
 @needs_c
-def test_both_recorders_take_the_wait_since_the_row_before_and_none_where_it_is_unknown(
+def test_a_row_has_the_wait_since_the_row_before_and_none_where_it_is_unknown(
     root: Path, tmp_path: Path
 ) -> None:
-    for fixture in both_recorders(root / "pages"):
-        file = tmp_path / fixture.path.stem
-        write_wait(file, 0)
-        take_steps(fixture, file)
-        page = read_page(fixture.path)
-        waits = [row["extras"]["run_queue_seconds"] for row in read_rows(page)]
-        assert waits == [None, pytest.approx(0.020), 0.0, None, None, None]
-        cores = [row["extras"]["core_seconds"] for row in read_rows(page)]
-        assert cores == [None, pytest.approx(0.004), 0.0, None, None, None]
-        assert page.periodic["run_queue_seconds"] == pytest.approx(0.020)
+    fixture, file = RecorderFixture(root), tmp_path / "schedstat"
+    write_wait(file, 0)
+    take_steps(fixture, file)
+    page = read_page(fixture.path)
+    waits = [row["extras"]["run_queue_seconds"] for row in read_rows(page)]
+    assert waits == [None, pytest.approx(0.020), 0.0, None, None, None]
+    cores = [row["extras"]["core_seconds"] for row in read_rows(page)]
+    assert cores == [None, pytest.approx(0.004), 0.0, None, None, None]
+    assert page.periodic["run_queue_seconds"] == pytest.approx(0.020)
 
 
 def make_thread(tasks: Path, number: int, name: str, core_ns: int) -> None:

@@ -12,8 +12,7 @@ monitor.close()
 from lockstep.attach import attach, disabled
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.live import LiveMonitor
-from lockstep.monitor.noop import NoopMonitor
-from lockstep.monitor.protocol import Monitor
+from lockstep.monitor.protocol import Monitor, NoopMonitor
 from lockstep.telemetry.logs import json_logs
 
 __all__ = [

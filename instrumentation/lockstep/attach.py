@@ -6,12 +6,15 @@ import logging
 import operator
 import os
 import sys
+import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from lockstep.guard import Parts, outcome_of
 from lockstep.hangs.worker_server import flight_recorder_settings
@@ -19,19 +22,174 @@ from lockstep.identity.rank_identity import coordinates_of, identity_from, mesh_
 from lockstep.identity.ranks import RankPosition, find_position, is_group_ready
 from lockstep.identity.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.identity.scheduler import slurm_job_of
-from lockstep.monitor.deferred import DeferredMonitor
 from lockstep.monitor.live import LiveMonitor
-from lockstep.monitor.noop import NoopMonitor
-from lockstep.monitor.protocol import Monitor
+from lockstep.monitor.protocol import Monitor, NoopMonitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
-from lockstep.process_exit import record_last_error, wait_for_gloo
+from lockstep.recorder.batches import TimedLoader
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.files.jobs import find_root, page_path
+from lockstep_records.files.last_output import RankError, write_error
 from lockstep_records.files.roots import harm_of
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import PageError, read_page
 from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity, rows_for
+
+T = TypeVar("T")
+_HOT = ("enter_phase", "enter_code", "first_arrival", "wait_begins", "wait_ended", "step")
+
+
+class DeferredMonitor:
+    """Hands every call to the monitor that ``create`` gives, once there is one.
+
+    Args:
+        create: makes the monitor of this rank; raises nothing.
+        is_due: whether the rank is known.
+
+    Attributes:
+        monitor: takes the calls; one that does nothing until the rank is known.
+    """
+
+    def __init__(self, create: Callable[[], Monitor], is_due: Callable[[], bool]) -> None:
+        self._create, self._is_due = create, is_due
+        self.monitor: Monitor = NoopMonitor()
+        self._is_pending = True
+        self._description: dict[str, float | None] = {}
+
+    def create_monitor(self) -> None:
+        """Creates the monitor, unless it has been."""
+        if not self._is_pending:
+            return
+        self._is_pending = False
+        self.monitor = self._create()
+        if self._description:
+            self.monitor.describe(**self._description)
+        # The loop calls it directly from now on, as it would one that was there from the start.
+        for name in _HOT:
+            setattr(self, name, getattr(self.monitor, name))
+
+    def create_when_due(self) -> None:
+        """Creates the monitor once the rank is known."""
+        if self._is_pending and self._is_due():
+            self.create_monitor()
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not here is the monitor's, which is created first where it is called and due."""
+        value = getattr(self.monitor, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.create_when_due()
+            return getattr(self.monitor, name)(*args, **kwargs)
+
+        return call
+
+    def step(self, **fields: Any) -> None:
+        """Ends the step; the first one ends the time in which a group is waited for."""
+        self.create_monitor()
+        self.monitor.step(**fields)
+
+    def prepare(self, loader: Iterable[T]) -> Iterable[T]:
+        """The same batches; the time until each is there counts as waiting for data."""
+        return TimedLoader(self, loader)
+
+    def describe(
+        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        """Sets what MFU is computed from, now or when there is a page."""
+        self.create_when_due()
+        given = {"flops_per_token": flops_per_token, "peak_flops": peak_flops}
+        if self._is_pending:
+            self._description |= {name: value for name, value in given.items() if value is not None}
+        self.monitor.describe(**given)
+
+    def close(self, *, failed: bool = False) -> None:
+        """Ends the monitor; one that was never created stays so."""
+        self._is_pending = False
+        self.monitor.close(failed=failed)
+
+
+_THREADS = Path("/proc/self/task")
+_NAME = "pt_gloo_runloop"
+_TIMEOUT_SECONDS = 0.5
+_POLL_SECONDS = 0.001
+# A thread that waits for the interpreter's lock sleeps too, until this one sleeps.
+_IDLE_POLLS = 2
+
+
+def wait_for_gloo(timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+    """Returns once gloo's threads wait for work, or after the time-out."""
+    threads = [task for task in _THREADS.iterdir() if _read(task / "comm").strip() == _NAME]
+    deadline = time.monotonic() + timeout_seconds
+    num_idle_polls = 0
+    # A destroyed group has its threads for as long as a mesh or a sharded module refers to it.
+    while threads and num_idle_polls < _IDLE_POLLS and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        is_idle = all(_is_asleep(task) for task in threads)
+        num_idle_polls = num_idle_polls + 1 if is_idle else 0
+
+
+def _is_asleep(thread: Path) -> bool:
+    state = _read(thread / "stat").rpartition(")")[2].split()
+    return not state or state[0] == "S"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the thread has ended
+        return ""
+
+
+def record_last_error(page: Path, parts: Parts) -> None:
+    """Sets a hook in front of ``sys.excepthook``, which still gets the exception.
+
+    Args:
+        page: path of the rank's page; the error goes beside it.
+        parts: of the monitor; an error of ours must not hide that of the user.
+    """
+    passed_on, process = sys.excepthook, os.getpid()
+
+    def hook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
+        # A forked child has the hook too, and an interrupt does not count as a failure.
+        if os.getpid() == process and issubclass(kind, Exception):
+            parts.run("last_error", _write, page, error, stack)
+        passed_on(kind, error, stack)
+
+    sys.excepthook = hook
+    if parent_process() is not None:
+        # Before the monitor is closed, at priority 0.
+        Finalize(None, parts.run, ("last_error", _record_error_of_child, page), exitpriority=1)
+
+
+def _record_error_of_child(page: Path) -> None:
+    """Records what ends a process of multiprocessing, which never reaches ``sys.excepthook``."""
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit):  # torch's spawn exits while it handles the loop's exception
+        error = error.__context__ if error.code else None
+    if isinstance(error, Exception):
+        sys.last_value = error
+        _write(page, error, error.__traceback__)
+
+
+def _write(page: Path, error: BaseException, stack: TracebackType | None) -> None:
+    frames = traceback.extract_tb(stack)
+    innermost = frames[-1] if frames else None
+    kind = type(error)
+    # As the interpreter prints it: a built-in has no module before its name.
+    prefix = "" if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}."
+    rank_error = RankError(
+        source="except_hook",
+        type=f"{prefix}{kind.__qualname__}",
+        message=str(error),
+        file=innermost.filename if innermost else None,
+        line=innermost.lineno if innermost else None,
+        function=innermost.name if innermost else None,
+        traceback="".join(traceback.format_exception(error)),
+        time=time.time(),
+    )
+    write_error(page, rank_error)
 
 
 def check_page_is_free(path: Path, identity: RankIdentity) -> None:

@@ -84,7 +84,7 @@ class ProposedLines:
         for statement in evaluations:
             self._wrap(statement, f'with {monitor}.phase("eval"):')
         for block in loop.shares(_COLLECTIVES):
-            self._add(f"{monitor}.synced()", block)
+            self._add(f"{monitor}.synced()", block.body[-1])
             self.notes.append(
                 f"line {block.lineno} shares parameters now and then: a round of steps"
             )
@@ -101,12 +101,13 @@ class ProposedLines:
         script = self._script
         if self.spawns:
             return "start it as before"
-        if not self._is_program(loop):
+        program = script if self._is_program(loop) else next(script.starters(), None)
+        if program is None:
             return (
                 "start the script that imports it, by lockstep run; the monitor closes at its end"
             )
-        module = script.module()
-        return f"start it by lockstep run --nproc-per-node N {module or script.path}"
+        module = f"-m {name}" if (name := program.module()) else os.path.relpath(program.path)
+        return f"start it by lockstep run --nproc-per-node N {module}"
 
     @property
     def spawns(self) -> bool:
@@ -199,10 +200,7 @@ class ProposedLines:
         in_project = {last_name(n) for tree in files for n in ast.walk(tree)} | kinds
         if mesh:
             return [f"mesh={mesh[-1]}"]
-        if "fully_shard" in kinds and not kinds & {"parallelize_module", "PipelineStage"}:
-            self.notes.append("mesh= is right for one axis; of several it has one entry each")
-            return ['mesh={"fsdp": torch.distributed.get_rank()}']
-        if kinds & {"fully_shard", "parallelize_module"}:
+        if "parallelize_module" in kinds:
             self.notes.append("attach needs mesh=, the coordinates of the rank by axis, such as tp")
         elif in_project & _PAIRWISE:
             self.notes.append(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeGuard
 
@@ -64,8 +65,14 @@ class TrainingLoop:
         self.loops = self._loops(chain)
         self.calls = chain[: 1 + max(i for i, node in enumerate(chain) if script.loops(node))]
         inner = [chain[0] for chain in chains if self.loops[0] in self._loops(chain)]
+        micro_batches = self.loops[0]
         self.other_lines = sorted({c[0].lineno for c in chains if c[0] not in inner})
         self.end = self._end_of_step(chain[0], inner)
+        if (
+            self.loops[1:]
+            and "accum" in ast.unparse(getattr(micro_batches, "iter", self.end)).lower()
+        ):
+            self.loops, self.end = self.loops[1:], micro_batches
         self._find_setup({self._stepped(call) for call in steps})
 
     def _loops(self, chain: list[ast.stmt]) -> list[Loop]:
@@ -215,8 +222,20 @@ class TrainingLoop:
         for ancestor in self._script.ancestors(statement):
             if ancestor in around or not isinstance(ancestor, ast.If | ast.With | ast.Try):
                 break
+            if isinstance(ancestor, ast.If) and not self._is_defined_after(ancestor):
+                break
             statement = ancestor
         return statement
+
+    def _is_defined_after(self, block: ast.If) -> bool:
+        """Whether what is trained has its names however a condition is."""
+        places = defaultdict[str, set[bool | None]](set)  # in which branch, or outside of both
+        for statement, name, _ in self._script.assignments:
+            if name in {*self.models, *self.optimizers}:
+                around = {statement, *self._script.ancestors(statement)}
+                is_inside = block in around
+                places[name].add(around.isdisjoint(block.body) if is_inside else None)
+        return all(None in found or len(found) > 1 for found in places.values())
 
     def calls_inside(self) -> Iterator[ast.Call]:
         """The calls of the functions in which the training runs, within its outermost loop."""
@@ -259,7 +278,7 @@ class TrainingLoop:
         names = {n for s, n, _ in self._script.assignments if s is statement}
         return bool(names & {*map(name_of, ast.walk(self.loops[0]))})
 
-    def shares(self, collectives: re.Pattern[str]) -> Iterator[ast.stmt]:
+    def shares(self, collectives: re.Pattern[str]) -> Iterator[ast.If]:
         """Blocks beside the step in which all parameters are handed round now and then."""
         script = self._script
         for call in script.calls:
@@ -275,9 +294,9 @@ class TrainingLoop:
     def loss(self) -> tuple[str, str]:
         """The loss where the step ends, and why it is that; empty where none is seen."""
         script, scope = self._script, self._script.scope(self.end)
-        found = dict[ast.AST, ast.expr]()
+        found, last_line = dict[ast.AST, ast.expr](), 1 + (self.end.end_lineno or 0)
         for call in self.calls_inside():
-            is_near = script.scope(call) is scope and call.lineno < self.end.lineno
+            is_near = script.scope(call) is scope and call.lineno < last_line
             part = _operand(call) if last_name(call) == "backward" else None
             if part is not None and (is_near or name_of(part).startswith("self.")):
                 found[call] = part
@@ -290,7 +309,7 @@ class TrainingLoop:
             statement: ast.Name(name)
             for statement, name, value in script.assignments
             if {scope, self.loops[0]} <= {*script.ancestors(statement)}
-            and statement.lineno < self.end.lineno
+            and statement.lineno < last_line
             and _LOSS.search(name)
             and calls_in(value)
             and not found
@@ -339,7 +358,7 @@ class TrainingLoop:
             if _COUNT.search(factor):
                 why = f"the loss was multiplied by {factor}: the step tells its last part's"
                 return f"{text} / {factor}", why
-        return text, ""
+        return text, "the step tells the loss of its last micro-batch" if inner else ""
 
     def _share_of(self, divisor: ast.expr, counts: list[str]) -> str:
         """By what to multiply a loss that was divided so; empty if not for accumulation."""

@@ -4,11 +4,13 @@ import ast
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 _MAX_BYTES = 1 << 20
+_MAX_FILES = 100  # of a folder
 _PROJECT_DEPTH = 3  # folders up from the script in which a module of the project may be
 
 
@@ -130,6 +132,15 @@ class TrainingScript:
             if isinstance(statement, ast.Expr | ast.Assign | Loop) and names & own:
                 return True
         return False
+
+    def starters(self) -> Iterator["TrainingScript"]:
+        """The programs beside the file, or a folder up, that import it."""
+        folders = self.path.absolute().parents[:2]
+        for path in (p for folder in folders for p in sorted(folder.glob("*.py"))[:_MAX_FILES]):
+            with suppress(OSError, ValueError, RecursionError):  # no script that can be read
+                script = TrainingScript(path)
+                if script.is_started() and self.path.absolute() in script.project_files():
+                    yield script
 
     def module(self) -> str:
         """The name by which a program inside a package is started; empty for any other."""

@@ -1,7 +1,7 @@
 """Finds in the first steps what is not seen of a loop and says it once; later ones cost nothing."""
 
 import logging
-from typing import Protocol
+from typing import Any
 
 from lockstep.recorder.phases import DATA, FORWARD, OTHER, STEP_SLICE, SYNC
 from lockstep_records.page.layout import COLLECTIVE_KINDS, SLOT
@@ -16,22 +16,12 @@ _COUNTS = (SLOT.word("tokens"), SLOT.word("samples"))
 _MIN_UNPHASED_RATIO, _MIN_UNPHASED_SECONDS = 0.2, 1e-3
 
 
-class ModelSearch(Protocol):
-    """Looks for a forward that no model's own call shows."""
-
-    def inspect_steps(self, steps: int, *, has_forward: bool) -> None:
-        """Called at the ends of a few of the first steps."""
-
-    def end(self) -> bool:
-        """Ends the search; returns whether a model ever ran."""
-
-
 class FirstSteps:
     """Judges what a page has of the first steps.
 
     Attributes:
         judged_at_step: when all is said.
-        search: of the models that ``attach`` was given; None without any.
+        search: ``SubmoduleSearch`` of the models that ``attach`` was given; None without any.
         is_over: whether all is said.
     """
 
@@ -39,7 +29,7 @@ class FirstSteps:
 
     def __init__(self, page: PageWriter) -> None:
         self._page = page
-        self.search: ModelSearch | None = None
+        self.search: Any = None
         self.is_over = False
 
     def inspect_steps(self, steps: int) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,12 +18,11 @@ from lockstep.guard import NoParts, Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.checkpoint_handles import Restoring, Saved, Saving
 from lockstep.monitor.first_steps import FirstSteps
-from lockstep.monitor.loading import TimedLoader
-from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.periodic import PeriodicStats, last_error
+from lockstep.monitor.protocol import NoopMonitor
 from lockstep.monitor.reports import PageReports
 from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
-from lockstep.recorder.batches import count_batch
+from lockstep.recorder.batches import TimedLoader, count_batch
 from lockstep.recorder.interface import NEVER, Recorder, StepRecorder, SuspendedRecorder
 from lockstep.recorder.phases import DATA, DONE, FAILED, code_of
 from lockstep.telemetry.traces import Traces
@@ -164,7 +163,7 @@ class LiveMonitor:
         recorder = self._callbacks.recorder
         reports = PageReports(page, self._periodic, self._traces, self._callbacks, self.parts)
         self._state = MonitorState(recorder, recorder, reports)
-        self._blocks: Blocks | NoopMonitor = Blocks(self._state)
+        self._bind_blocks(Blocks(self._state))
         self._bind(recorder)
         _handle_forks(self)
 
@@ -180,6 +179,12 @@ class LiveMonitor:
         self.wait_begins = active.wait_begins
         self.wait_ended = active.wait_ended
         self.step = active.step
+
+    def _bind_blocks(self, blocks: "Blocks | NoopMonitor") -> None:
+        """Has the loop call these from now on."""
+        self._blocks = blocks
+        self.phase, self.checkpoint = blocks.phase, blocks.checkpoint
+        self.restore, self.describe = blocks.restore, blocks.describe
 
     @property
     def enabled(self) -> bool:
@@ -217,11 +222,6 @@ class LiveMonitor:
         return self.recorder.next_step
 
     @property
-    def is_in_block(self) -> bool:
-        """Whether a block holds the phase."""
-        return self.recorder.held
-
-    @property
     def has_mesh(self) -> bool:
         """Whether the rank's coordinates say which shard it holds, beyond replica and stage."""
         return any(axis not in {"dp", "pp"} for axis, _ in self._page.identity.mesh)
@@ -234,24 +234,6 @@ class LiveMonitor:
         """Counts the batch in the step that runs now, but where a block holds the phase."""
         if self.recorder.counts_batches and self.recorder.phase == DATA:
             self.parts.run("loop_numbers", count_batch, self.recorder, batch)
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Counts the block as one phase, whatever hooks fire inside, such as in an evaluation."""
-        return self._blocks.phase(name)
-
-    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
-        """Counts the block as writing a checkpoint; an exception in it makes the attempt failed."""
-        return self._blocks.checkpoint(step)
-
-    def restore(self) -> AbstractContextManager[Restoring]:
-        """Counts the block as restoring a checkpoint; say ``found`` on what it gives."""
-        return self._blocks.restore()
-
-    def describe(
-        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
-    ) -> None:
-        """Sets what MFU is computed from; FLOPs a token and FLOP/s of the device."""
-        self._blocks.describe(flops_per_token=flops_per_token, peak_flops=peak_flops)
 
     def synced(self, staleness_steps: int | None = None) -> None:
         """Counts that the rank took over shared parameters, and by how much its own were stale."""
@@ -282,10 +264,6 @@ class LiveMonitor:
         self._page.commit(time.monotonic_ns())
         log.warning("the monitor is off after an error of its own; training goes on: %r", error)
         self.turn_off()
-
-    def fail_part(self, part: str, error: Exception) -> None:
-        """Counts an error of one part, logs it once and turns that part off."""
-        self.parts.fail(part, error)
 
     @property
     def _is_off(self) -> bool:
@@ -322,7 +300,8 @@ class LiveMonitor:
         """Does nothing from now on; the loop may still hold the monitor."""
         # First: a step that a recorder gets while it is off goes on to the active one.
         self._bind(_OFF)
-        self._blocks, self._state.reports.parts = _OFF, NoParts()
+        self._bind_blocks(_OFF)
+        self._state.reports.parts = NoParts()
         self.recorder.stop()
         self._callbacks.observer.stop()
 

@@ -1,13 +1,41 @@
 """The monitor as a training loop and its integrations see it."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
-from lockstep.recorder.interface import LoopCalls
+from lockstep.recorder.interface import LoopCalls, NoopRecorder
 
 T = TypeVar("T")
+
+
+class NoopMonitor(NoopRecorder):
+    """Takes every call of a ``Monitor`` and records nothing."""
+
+    enabled = False
+    next_step = 0
+    count_batch = describe = synced = fail = close = NoopRecorder._do_nothing  # noqa: SLF001  # of the base class
+
+    def prepare(self, loader: Iterable[T]) -> Iterable[T]:
+        """The loader itself."""
+        return loader
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Runs the block."""
+        del name
+        yield
+
+    @contextmanager
+    def checkpoint(self, step: int | None = None) -> Iterator[Saving]:
+        """Runs the block."""
+        yield Saving(step, lambda _: None)
+
+    @contextmanager
+    def restore(self) -> Iterator[Restoring]:
+        """Runs the block."""
+        yield Restoring()
 
 
 class Monitor(LoopCalls, Protocol):
@@ -23,10 +51,6 @@ class Monitor(LoopCalls, Protocol):
     @property
     def next_step(self) -> int:
         """Number that the step which runs now will have."""
-
-    @property
-    def is_in_block(self) -> bool:
-        """Whether a block holds the phase."""
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
@@ -71,14 +95,6 @@ class Monitor(LoopCalls, Protocol):
 
     def fail(self, error: Exception) -> None:
         """Counts an error of the recorder, logs it once and turns the monitor off."""
-
-    def fail_part(self, part: str, error: Exception) -> None:
-        """Counts an error of one part of the instrumentation, which is off from then on.
-
-        Args:
-            part: a value of the label ``part``.
-            error: logged once.
-        """
 
     def close(self, *, failed: bool = False) -> None:
         """Writes what is left and says that the rank is done, or that it failed."""

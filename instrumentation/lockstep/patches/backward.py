@@ -17,11 +17,7 @@ from lockstep.recorder.phases import BACKWARD, OTHER
 
 
 class Listener:
-    """Called in the place of ``torch.autograd.backward``.
-
-    Args:
-        backward: code of the phase that begins with a backward.
-        other: code of the phase after it.
+    """Called in the place of ``torch.autograd.backward``; enters these phases around it.
 
     Attributes:
         thread: identity of the thread whose calls count.

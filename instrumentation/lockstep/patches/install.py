@@ -43,7 +43,7 @@ def install(group: points.Group, table: Iterable[points.InstrumentationPoint] = 
 
 
 def rebind(functions: Mapping[int, Any]) -> None:
-    """Has each name in others' modules that stands for an object, by id, stand for another."""
+    """Replaces objects, by id, under every name by which others' modules hold them."""
     for name, module in [*sys.modules.items()] if functions else ():
         if isinstance(module, ModuleType) and not name.startswith("lockstep."):
             names = ModuleType.__getattribute__(module, "__dict__")  # a lazy module's own may load

@@ -44,7 +44,6 @@ class InstrumentationPoint:
             user's objects, and ``read`` what is never replaced.
         owner: ``module`` or ``module:path`` of what holds the attribute.
         attribute: its name there.
-        purpose: what it is for.
         without_it: what is lost on a torch that lacks it; the end of a sentence in the log.
         wrap: builds the replacement from the original; None for a point that is only read.
         parameters: names of parameters that the original must have.
@@ -56,7 +55,6 @@ class InstrumentationPoint:
     group: Group
     owner: str
     attribute: str
-    purpose: str
     without_it: str
     wrap: Wrapper | None = None
     parameters: tuple[str, ...] = ()
@@ -74,42 +72,36 @@ QUEUE_CALLBACK = InstrumentationPoint(
     group="read",
     owner="torch.autograd:Variable._execution_engine",
     attribute="queue_callback",
-    purpose="runs a callback when the last gradient of a backward is ready, as DDP itself does",
     without_it="DDP's synchronisation counts as backward",
 )
 BUCKET_STATISTICS = InstrumentationPoint(
     group="read",
     owner="torch.nn.parallel:DistributedDataParallel",
     attribute="_get_ddp_logging_data",
-    purpose="tells sizes of DDP's gradient buckets, and the order in which gradients are ready",
     without_it="DDP's all-reduces have no size, and its backward has a hook on the graph",
 )
 GRAPH_TASK = InstrumentationPoint(
     group="read",
     owner="torch._C",
     attribute="_current_graph_task_id",
-    purpose="tells whether the calling thread runs a backward: a GPU's has a thread of its own",
     without_it="waits of a backward on a GPU count as backward",
 )
 GROUP_RESOLVER = InstrumentationPoint(
     group="read",
     owner="torch.distributed.distributed_c10d",
     attribute="_resolve_process_group",
-    purpose="finds the group of a functional collective by its name",
     without_it="functional collectives have no bus bandwidth",
 )
 WORKER_SERVER = InstrumentationPoint(
     group="read",
     owner="torch._C._distributed_c10d",
     attribute="_WorkerServer",
-    purpose="serves a rank's Flight Recorder on a socket, from a thread of C++",
     without_it="a hang leaves no Flight Recorder dump",
 )
 START_WORKERS = InstrumentationPoint(
     group="read",
     owner="torch.distributed.elastic.agent.server.local_elastic_agent:LocalElasticAgent",
     attribute="_start_workers",
-    purpose="is overridden by the launcher, to learn the processes of each attempt",
     without_it="the launcher cannot tell how each rank ended",
     parameters=("worker_group",),
 )

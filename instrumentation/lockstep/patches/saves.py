@@ -8,10 +8,9 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
@@ -20,23 +19,6 @@ from lockstep.patches import waits
 P = ParamSpec("P")
 R = TypeVar("R")
 _STEP_AT_END = re.compile(r"(\d+)\D*$")
-
-
-class CheckpointBlocks(Protocol):
-    """What is asked of a monitor here."""
-
-    @property
-    def next_step(self) -> int:
-        """Number that the step which runs now will have."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Counts the block as one phase."""
-
-    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Any]:
-        """Counts the block as writing a checkpoint."""
-
-    def restore(self) -> AbstractContextManager[Any]:
-        """Counts the block as restoring a checkpoint."""
 
 
 _counted: dict[int, tuple[int, Path | None]] = {}  # by monitor: step and folder of its last save
@@ -50,7 +32,7 @@ def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        monitor, folder = _monitor(), _folder_in(kwargs)
+        monitor, folder = waits.monitor_outside_blocks(), _folder_in(kwargs)
         kinds = [type(value) for value in (*args, *kwargs.values())]
         is_in_memory = any(issubclass(kind, BytesIO) for kind in kinds)
         if monitor is None or (is_in_memory and not any(issubclass(k, Mapping) for k in kinds)):
@@ -69,7 +51,7 @@ def wrap_load(original: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if (monitor := _monitor()) is None:
+        if (monitor := waits.monitor_outside_blocks()) is None:
             return original(*args, **kwargs)
         with monitor.restore() as restoring:
             result = original(*args, **kwargs)
@@ -79,11 +61,7 @@ def wrap_load(original: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _monitor() -> CheckpointBlocks | None:
-    return cast("CheckpointBlocks | None", waits.monitor_outside_blocks())
-
-
-def _block(monitor: CheckpointBlocks, folder: Path | None) -> AbstractContextManager[Any]:
+def _block(monitor: Any, folder: Path | None) -> Any:
     """A checkpoint; for the second file and those after it in one step only its time."""
     step = monitor.next_step
     counted_step, counted_folder = _counted.get(id(monitor), (None, None))

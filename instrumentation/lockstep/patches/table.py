@@ -6,13 +6,10 @@ Read this list before a move to a new torch; ``test_patches.py`` of the strategi
 from lockstep.patches import (
     backward,
     collectives,
-    ddp_forward,
-    evaluations,
     fsdp,
     functional_collectives,
-    graphs,
-    groups,
-    loaders,
+    layers,
+    loop_calls,
     pipeline,
     saves,
 )
@@ -29,7 +26,6 @@ BACKWARD = InstrumentationPoint(
     group="backward",
     owner="torch.autograd",
     attribute="backward",
-    purpose="marks the backward from outside",
     without_it="backwards are marked by a hook on the graph, which costs more",
     wrap=backward.wrap_backward,
 )
@@ -37,9 +33,8 @@ DDP_FORWARD = InstrumentationPoint(
     group="ddp",
     owner="torch.nn.parallel:DistributedDataParallel",
     attribute="_pre_forward",
-    purpose="marks DDP's forward without a hook",
     without_it="DDP's forward is marked by a hook, which costs more",
-    wrap=ddp_forward.wrap_pre_forward,
+    wrap=layers.wrap_pre_forward,
     parameters=("self", "inputs", "kwargs"),
 )
 COLLECTIVES = tuple(
@@ -47,7 +42,6 @@ COLLECTIVES = tuple(
         group="collectives",
         owner="torch.distributed",
         attribute=name,
-        purpose="times a blocking collective",
         without_it="waits in a collective count as work",
         wrap=collectives.wrap_collective(kind),
         is_optional=name in {"all_gather_single", "reduce_scatter_single"},
@@ -58,7 +52,6 @@ HANDLE_WAIT = InstrumentationPoint(
     group="collectives",
     owner="torch._C._distributed_c10d:Work",
     attribute="wait",
-    purpose="times the wait for collectives, isend, irecv and transfers of pipelines",
     without_it="waits for asynchronous collectives, isend and irecv count as work",
     wrap=collectives.wrap_wait,
 )
@@ -68,7 +61,6 @@ FUNCTIONAL_WAIT = tuple(
         group="functional",
         owner=owner,
         attribute="_op",
-        purpose="times the wait for a functional collective",
         without_it=_TENSOR_WAITS_LOST,
         wrap=functional_collectives.wrap_wait,
     )
@@ -79,7 +71,6 @@ FUNCTIONAL_LAUNCHES = tuple(
         group="functional",
         owner=f"{namespace}.{name}{overload}",
         attribute="_op",
-        purpose="tells kind and size of a functional collective",
         without_it=_TENSOR_WAITS_LOST,
         wrap=wrap(kind),
         requires=(f"{_WAIT_OPERATOR}._op",),
@@ -102,7 +93,6 @@ FSDP_WAITS = (
         group="fsdp",
         owner=_FSDP,
         attribute="foreach_all_gather_copy_out",
-        purpose="has the stream wait for gathered parameters",
         without_it=_SHARD_WAITS_LOST,
         wrap=fsdp.wrap_copy_out,
         parameters=("all_gather_result", "fsdp_params", "group"),
@@ -111,7 +101,6 @@ FSDP_WAITS = (
         group="fsdp",
         owner=_FSDP,
         attribute="foreach_reduce",
-        purpose="starts the reduction of gradients and gives the event to wait for",
         without_it=_SHARD_WAITS_LOST,
         wrap=fsdp.wrap_reduce,
         parameters=("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
@@ -121,7 +110,6 @@ FSDP_WAITS = (
             group="fsdp",
             owner=f"{_FSDP}:FSDPParamGroup",
             attribute=name,
-            purpose="has the stream wait for reduced gradients",
             without_it=_SHARD_WAITS_LOST,
             wrap=fsdp.wrap_group_wait,
             parameters=("self",),
@@ -133,44 +121,39 @@ GRAPH_REPLAY = InstrumentationPoint(
     group="graphs",
     owner="torch.cuda:CUDAGraph",
     attribute="replay",
-    purpose="marks a replayed graph as one block of work",
     without_it="a step that is a CUDA graph counts as other",
-    wrap=graphs.wrap_replay,
+    wrap=loop_calls.wrap_replay,
     parameters=("self",),
 )
 GROUP = InstrumentationPoint(
     group="groups",
     owner="torch.distributed.distributed_c10d",
     attribute="init_process_group",
-    purpose="tells when a rank that attached before it can be known",
     without_it="a rank that attaches before it has a page from its first phase on",
-    wrap=groups.wrap_initialisation,
+    wrap=loop_calls.wrap_initialisation,
 )
 EVALUATION = InstrumentationPoint(
     group="evaluations",
     owner="torch.nn:Module",
     attribute="eval",
-    purpose="begins an evaluation that the loop does not mark",
     without_it="evaluations outside monitor.phase count as forward",
-    wrap=evaluations.wrap_eval,
+    wrap=loop_calls.wrap_eval,
     parameters=("self",),
 )
 LOADER_NEXT = InstrumentationPoint(
     group="loaders",
     owner="torch.utils.data.dataloader:_BaseDataLoaderIter",
     attribute="__next__",
-    purpose="times the wait for a batch that a framework fetches",
     without_it="waits for data count as other where monitor.prepare does not time them",
-    wrap=loaders.wrap_next,
+    wrap=loop_calls.wrap_next,
     parameters=("self",),
 )
 LOADER_WORKERS = InstrumentationPoint(
     group="loaders",
     owner="torch.utils.data.dataloader:_MultiProcessingDataLoaderIter",
     attribute="__init__",
-    purpose="tells how many batches the workers of a loader fetch ahead",
     without_it="a slow fetch is told from the step in which its batches are used up",
-    wrap=loaders.wrap_workers,
+    wrap=loop_calls.wrap_workers,
     parameters=("self", "loader"),
 )
 SAVES = tuple(
@@ -178,7 +161,6 @@ SAVES = tuple(
         group="saves",
         owner=owner,
         attribute=attribute,
-        purpose="saves a checkpoint that the loop does not mark",
         without_it="files that are saved outside monitor.checkpoint count as other",
         wrap=saves.wrap_save,
         is_optional=owner != "torch.serialization",
@@ -199,7 +181,6 @@ LOAD = InstrumentationPoint(
     group="saves",
     owner=f"{_DCP}.state_dict_loader",
     attribute="load",
-    purpose="restores a checkpoint",
     without_it="restores outside monitor.restore count as other",
     wrap=saves.wrap_load,
     is_optional=True,
@@ -208,7 +189,6 @@ PIPELINE_TRANSFERS = InstrumentationPoint(
     group="pipeline",
     owner=_SCHEDULES,
     attribute="_batch_p2p",
-    purpose="starts the transfers of a pipeline",
     without_it="a pipeline's transfers have no names",
     wrap=pipeline.wrap_start_transfers,
     parameters=("p2p_ops",),
@@ -236,7 +216,6 @@ STAGE_METHODS = tuple(
         group="stage",
         owner="torch.distributed.pipelining.stage:_PipelineStageBase",
         attribute=name,
-        purpose="computes a chunk" if name in pipeline.CHUNKS else "lists transfers",
         without_it="a pipeline's chunks and transfers have no names",
     )
     for name in (*pipeline.CHUNKS, *pipeline.TRANSFERS)
@@ -245,14 +224,12 @@ SCHEDULE_STEP = InstrumentationPoint(
     group="stage",
     owner=f"{_SCHEDULES}:_PipelineSchedule",
     attribute="step",
-    purpose="runs all chunks of a step",
     without_it="the last phase of a pipeline's step goes on until the optimizer",
 )
 COMPILED_CALL = InstrumentationPoint(
     group="stage",
     owner="torch.nn:Module",
     attribute="_compiled_call_impl",
-    purpose="is what a model calls after model.compile()",
     without_it="the forward of a model compiled in place is not marked",
 )
 

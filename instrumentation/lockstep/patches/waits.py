@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from lockstep.guard import Parts
 from lockstep.patches.points import GRAPH_TASK, find_or_report
@@ -64,7 +64,7 @@ def recorder_of_this_thread() -> StepRecorder | None:
     return _receiver.recorder if threading.get_ident() in _receiver.threads else None
 
 
-def monitor_outside_blocks() -> LoopCalls | None:
+def monitor_outside_blocks() -> Any:
     """The monitor, if the calling thread runs the loop and no block holds the phase; else None."""
     recorder = recorder_of_this_thread()
     return None if recorder is None or recorder.held else _receiver.monitor

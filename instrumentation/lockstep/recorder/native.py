@@ -12,7 +12,6 @@ from functools import cache
 from types import ModuleType
 from zlib import crc32
 
-from lockstep.recorder.formulas import bus_factor, sequence_figures
 from lockstep.recorder.interface import (
     LOSSES,
     MAX_RUN_QUEUES,
@@ -22,7 +21,7 @@ from lockstep.recorder.interface import (
     StepRecorder,
 )
 from lockstep.recorder.phases import CODE, FLAG, STEP_SLICE, code_of
-from lockstep.recorder.plain import PlainRecorder
+from lockstep.recorder.plain import PlainRecorder, bus_factor, sequence_figures
 from lockstep_records.page import layout
 from lockstep_records.page.layout import COLLECTIVE_KINDS, Field, Section
 from lockstep_records.page.writer import PageWriter

@@ -23,7 +23,7 @@ def sinks_of(summary_to: tuple[str, ...], job: Path) -> tuple[Child, ...]:
             raise ValueError(f"--summary-to {destination!r} is none of {', '.join(SINKS)}")
         if find_spec(sink) is None:
             raise ValueError(f"--summary-to {destination} needs {sink}; {install_hint(sink)}")
-        arguments = ("-m", "lockstep.sinks.program", sink, target, str(job))
+        arguments = ("-m", "lockstep.sinks.summary", sink, target, str(job))
         children.append(
             Child(
                 name=f"the summary to {sink}",

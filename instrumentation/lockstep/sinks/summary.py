@@ -1,17 +1,22 @@
-"""Summary of a job for a sink: numbers by name, and the verdict in words."""
+"""A child of the launcher: writes the job's summary into one sink, once a minute and at the end."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+import click
+
+from lockstep.sidecar import rounds
 from lockstep_records.files.attempts import pages_of
 from lockstep_records.files.jobs import list_attempts
 from lockstep_records.page.replicas import counts_data
 
+_INTERVAL_SECONDS = 60.0
 _REPORT_SECONDS = 50.0  # less than the minute between two rounds
 _NUMBER_SUFFIXES = ("_seconds", "_ratio", "_money", "world_size")
 _DATA_SUMS = ("tokens", "samples")
@@ -101,3 +106,27 @@ def _read_page_numbers(job: Path) -> dict[str, float]:
     newest = max(pages, key=lambda page: (page.identity["attempt"], -page.identity["rank"]))
     latest = ((name, newest.state[name]) for name in _LATEST)
     return sums | {name: value for name, value in latest if value is not None}
+
+
+def main(sink: str, target: str, job: Path, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    """Writes until the job is over; a failure is printed once and the next round tries again."""
+    open_sink: Sink | None = None
+    printed = ""
+    for is_last in rounds(interval_seconds):
+        summary = read_summary(job)
+        if summary is None:
+            continue
+        try:
+            # Loads the library of this sink only.
+            if open_sink is None:
+                open_sink = import_module(f"lockstep.sinks.{sink}").open_sink(job.name, target)
+            open_sink.put(summary, last=is_last)
+        except (SinkError, OSError) as error:
+            if str(error) != printed:
+                click.echo(f"lockstep: the summary to {sink} failed: {error}", err=True)
+            printed = str(error)
+
+
+if __name__ == "__main__":
+    # The module of the name by which sinks import it: they raise its error.
+    import_module("lockstep.sinks.summary").main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

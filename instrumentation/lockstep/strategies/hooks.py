@@ -28,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
-from lockstep.patches import backward, ddp_forward, evaluations, waits
+from lockstep.patches import backward, layers, loop_calls, waits
 from lockstep.patches.install import install, install_on
 from lockstep.patches.layers import called_by, ddp_around, ddp_in
 from lockstep.patches.points import ORIGINAL, QUEUE_CALLBACK, find_or_report
@@ -43,12 +43,8 @@ from lockstep.strategies.ddp_buckets import BucketWatch
 class Forward:
     """Marks the beginning of a forward; ``lockstep._native`` holds the same in C.
 
-    Args:
-        backwards: listener that marks backwards from outside.
-        phase: code of the phase that begins.
-        choose: called with whether a backward was marked from outside since the last forward, where
-            it decides between the listener and a hook on the graph.
-        trains: whether gradients are recorded now.
+    Where that decides between the listener of backwards and a hook on the graph, it calls
+    ``choose`` with whether a backward was marked from outside since the last forward.
 
     Attributes:
         on_graph: whether a hook on the graph marks the backward, in place of the listener.
@@ -103,7 +99,7 @@ def call_before_ddp_forward(model: torch.nn.Module, begin: Callable[[], object])
     install("ddp")
     if not hasattr(getattr(DistributedDataParallel, DDP_FORWARD.attribute, None), ORIGINAL):
         return False
-    setattr(model, ddp_forward.ATTRIBUTE, begin)
+    setattr(model, layers.BEGIN_ATTRIBUTE, begin)
     return True
 
 
@@ -170,7 +166,7 @@ class StepHooks:
         # A part may be evaluated by itself; a single layer, such as a norm, is frozen by eval().
         for module in given.modules():
             if module is given or next(module.children(), None) is not None:
-                setattr(module, evaluations.ATTRIBUTE, self._forward)
+                setattr(module, loop_calls.ATTRIBUTE, self._forward)
         self._model = ref(model)
         self._compiled = getattr(model, COMPILED_CALL.attribute, None) is not None
         if self._compiled:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.launch.claim import LOCK_NAME, ForeignFolderError, claim_job
 from lockstep.launch.job import Job
+from lockstep.launch.run import LOCK_NAME, ForeignFolderError, claim_job
 
 from ..rank_page import ENVIRONMENT
 

@@ -7,13 +7,13 @@ from typing import Any
 import click
 import pytest
 
-from lockstep.launch.claim import claim_job
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.run import (
     _exit_status,
     _print_outcome,
     _worker_environment,
+    claim_job,
     launch,
 )
 from lockstep.telemetry.logs import SWITCH

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
 
-from lockstep.process_exit import wait_for_gloo
+from lockstep.attach import wait_for_gloo
 
 
 def _ten_gathers(group: dist.ProcessGroup) -> list[dist.Work]:

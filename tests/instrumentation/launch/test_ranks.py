@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 from lockstep.identity.ranks import RankPosition, find_position
-from lockstep.patches import ddp_forward
+from lockstep.patches import layers
 from lockstep_records.page.reader import read_page
 
 from ..rank_page import ENVIRONMENT, page_of
@@ -118,7 +118,7 @@ def test_a_loop_that_attaches_before_the_group_has_a_page_from_the_group_on(
         wrapped(batch).sum().backward()
         monitor.step(samples=2)
     monitor.close()
-    assert ddp_forward.ATTRIBUTE in vars(wrapped)
+    assert layers.BEGIN_ATTRIBUTE in vars(wrapped)
     page = read_page(unknown_rank / "rank-00000.page")
     assert page.phase == "done"
     assert page.state["steps"] == 3

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
@@ -132,7 +133,9 @@ def test_an_asynchronous_save_of_dcp_counts_until_its_thread_has_written(
     save(state, checkpoint_id=tmp_path / "step-30")
     written = async_save(state, checkpoint_id=str(tmp_path / "step-40"), no_dist=True)
     assert isinstance(written, Future)
-    written.result()
+    has_ended = threading.Event()
+    written.add_done_callback(lambda _: has_ended.set())  # after ours
+    assert has_ended.wait(20)
     monitor.close()
     page = page_in(root)
     assert page.state["checkpoints"] == {"ok": 2, "failed": 0}

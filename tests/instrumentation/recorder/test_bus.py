@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.recorder.formulas import bus_factor
+from lockstep.recorder.plain import bus_factor
 from lockstep_catalogue.labels import KIND
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import lockstep
-from lockstep.patches.graphs import wrap_replay
+from lockstep.patches.loop_calls import wrap_replay
 from lockstep.recorder.phases import FLAG
 from lockstep_records.page.reader import read_page, read_rows
 

@@ -311,3 +311,4 @@ def test_loops_of_many_kinds_get_the_line(body: str, tmp_path: Path) -> None:
     missing = {f"+{line[3:]}" for line in lines} - {*result.stdout.splitlines()}
     assert lines
     assert not missing, result.stdout
+    ast.parse("\n".join(ProposedLines(TrainingScript(script)).apply()))

@@ -118,7 +118,6 @@ class SyntheticJob:
             seconds=np.sum(list(phases.values()), axis=0),
             phases=phases,
             start=last - before,
-            first_arrival=last - phases["backward"] / 2,
             last_arrival=last,
             loss=np.full_like(last, 2.5),
         )
@@ -150,7 +149,7 @@ class SyntheticJob:
         for column, number in enumerate(steps.numbers):
             times = [
                 int((float(matrix[rank, column]) - offset) * 1e9)
-                for matrix in (steps.start, steps.first_arrival, steps.last_arrival)
+                for matrix in (steps.start, steps.last_arrival)
             ]
             phases = [float(steps.phases[phase][rank, column]) for phase in STEP_PHASES]
             page.append(
@@ -158,8 +157,7 @@ class SyntheticJob:
                 start_ns=times[0],
                 seconds=sum(phases),
                 phase_seconds=phases,
-                first_arrival_ns=times[1],
-                last_arrival_ns=times[2],
+                last_arrival_ns=times[1],
                 loss=2.5,
                 tokens=64,
                 samples=8,

@@ -18,7 +18,7 @@ from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_reports.analysis.step_losses import step_losses
+from lockstep_reports.analysis.summary import step_losses
 from lockstep_reports.command import report
 from lockstep_reports.jobs_command import jobs
 from lockstep_reports.readers.unpickled import json_values, plain_values

@@ -8,7 +8,7 @@ import numpy as np
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import GOODPUT_STATES, PHASE_STATES
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.standstills import Standstill
+from lockstep_reports.analysis.ends import Standstill
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores
 from lockstep_reports.verdict.losses import Loss

@@ -11,8 +11,13 @@ from lockstep_outcomes.joblogs.model import JobLog, Line
 from lockstep_outcomes.joblogs.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.scan import shortened
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.step_losses import slow_columns, step_losses
-from lockstep_reports.analysis.summary import MAX_SPIKES, Spike, StepSummary
+from lockstep_reports.analysis.summary import (
+    MAX_SPIKES,
+    Spike,
+    StepSummary,
+    slow_columns,
+    step_losses,
+)
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.recording import LogRecording
 from lockstep_reports.verdict.verdict import Verdict

@@ -11,7 +11,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.analysis import ends
 from lockstep_reports.analysis import summary as summaries
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
-from lockstep_reports.analysis.standstills import Standstill, split_standstills
+from lockstep_reports.analysis.ends import Standstill, split_standstills
 from lockstep_reports.recording.align import Alignment, align, align_by_collectives
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps

@@ -1,6 +1,9 @@
 """Tables of a report: arrivals and work of the ranks, durations of the steps, ends of the ranks."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -8,10 +11,222 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events.event import Event
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.step_losses import Pauses, StepLoss, slow_columns, step_losses
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.search.chance import noise_limit
 from lockstep_reports.search.score import Scores, last_share
+from lockstep_reports.wording import duration, plural
+
+SLOW_RATIO = 1.2
+_MIN_BURST, _BURST_GAP = 4, 2
+_MIN_PERIODS, _PERIODIC_SHARE = 3, 0.8
+_MAX_PERIODS = 256  # distances that are tried, the most frequent ones: it bounds the time
+# A pause so long and of so many steps' time is a restart, or looks like one.
+_RESTART_RATIO, _RESTART_SECONDS = 3.0, 30.0
+_TALL_RATIOS = (24.0, 12.0, 6.0, _RESTART_RATIO)
+_MAX_LISTED = 8
+Kind = Literal["periodic", "burst", "restart", "single", "rest"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepLoss:
+    """Slow steps that belong together.
+
+    Attributes:
+        kind: ``periodic``, ``burst`` (steps in succession), ``restart`` (a long pause, most likely
+            a restart), ``single``, or ``rest``: all others together.
+        first_step: as the job counts; of a recording without numbers its position.
+        count: number of slow steps.
+        period_steps: steps from one to the next of periodic ones; else None.
+        lost_seconds: their time beyond the median.
+        largest_ratio: the slowest of them to the median.
+        phase: planned pause of some ranks that explains at least half of the time: ``checkpoint``
+            or ``eval``; None where none does.
+        ranks: that were in it for most of its time; empty without a phase.
+    """
+
+    kind: Kind
+    first_step: int
+    last_step: int
+    count: int
+    period_steps: int | None
+    lost_seconds: float
+    largest_ratio: float
+    phase: str | None = None
+    ranks: tuple[int, ...] = ()
+
+
+class Pauses(NamedTuple):
+    """Time of the ranks in planned pauses.
+
+    Attributes:
+        ranks: number of each rank [ranks].
+        seconds: time in each planned pause, by its phase: seconds, [ranks, steps].
+    """
+
+    ranks: tuple[int, ...] = ()
+    seconds: Mapping[str, Matrix] = {}
+
+    def cause(self, columns: list[int], lost_seconds: float) -> tuple[str | None, tuple[int, ...]]:
+        """The pause that explains at least half of a loss, and the ranks that made it."""
+        for phase, seconds in self.seconds.items():
+            by_rank = np.nansum(seconds[:, columns], axis=1)
+            longest = float(by_rank.max(initial=0.0))
+            if longest >= lost_seconds / 2 > 0:
+                rows = np.flatnonzero(by_rank >= longest / 2)
+                return phase, tuple(self.ranks[row] for row in rows)
+        return None, ()
+
+
+_NO_PAUSES = Pauses()
+
+
+class _Series(NamedTuple):
+    seconds: Matrix
+    numbers: Integers
+    median: float
+    pauses: Pauses
+
+    def loss(self, kind: Kind, columns: list[int], period: int | None = None) -> StepLoss:
+        """The slow steps of some columns."""
+        seconds = self.seconds[columns]
+        lost_seconds = float((seconds - self.median).sum())
+        phase, ranks = self.pauses.cause(columns, lost_seconds)
+        return StepLoss(
+            kind=kind,
+            first_step=int(self.numbers[min(columns)]),
+            last_step=int(self.numbers[max(columns)]),
+            count=len(columns),
+            period_steps=period,
+            lost_seconds=lost_seconds,
+            largest_ratio=float(seconds.max()) / self.median,
+            phase=phase,
+            ranks=ranks,
+        )
+
+
+def slow_columns(seconds: Matrix) -> Flags:
+    """Which steps are slow beyond the noise [steps].
+
+    Args:
+        seconds: duration of each step [steps]; NaN where unknown.
+    """
+    median = nan_stats.median_number(seconds)
+    if not median or median <= 0:
+        return np.zeros(len(seconds), bool)
+    limit = max(SLOW_RATIO * median, median + noise_limit(seconds[~np.isnan(seconds)]))
+    slow: Flags = np.nan_to_num(seconds) > limit
+    return slow
+
+
+def step_losses(
+    seconds: Matrix, numbers: Integers, pauses: Pauses = _NO_PAUSES
+) -> tuple[StepLoss, ...]:
+    """Groups of slow steps, the costliest first; what is not listed is summed as ``rest``.
+
+    Args:
+        seconds: duration of each step [steps]; NaN where unknown.
+        numbers: step numbers [steps], ascending.
+        pauses: of the ranks, by which a loss may be explained.
+    """
+    columns = np.flatnonzero(slow_columns(seconds)).tolist()
+    if not columns:
+        return ()
+    series = _Series(seconds, numbers, float(nan_stats.median(seconds)), pauses)
+    groups = sorted(_groups(series, columns), key=lambda group: -group[0].lost_seconds)
+    listed = tuple(loss for loss, _ in groups[:_MAX_LISTED])
+    rest = [column for _, members in groups[_MAX_LISTED:] for column in members]
+    return (*listed, series.loss("rest", rest)) if rest else listed
+
+
+def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[int]]]:
+    """Groups of slow steps with their columns."""
+    groups: list[tuple[StepLoss, list[int]]] = []
+
+    def take_periodic(candidates: list[int], remaining: list[int]) -> list[int]:
+        periodic, period = _periodic(series.numbers, candidates)
+        if periodic:
+            groups.append((series.loss("periodic", periodic, period), periodic))
+        return sorted({*remaining} - {*periodic})
+
+    # Between two evaluations a noisy series has many steps that are a little slow: tall ones first.
+    for ratio in _TALL_RATIOS:
+        tall = [c for c in columns if series.seconds[c] >= ratio * series.median]
+        columns = take_periodic(tall, columns)
+    bursts, singles = _bursts(columns)
+    groups += [(series.loss("burst", burst), burst) for burst in bursts]
+    for column in take_periodic(singles, singles):
+        single = series.loss("single", [column])
+        is_long = single.largest_ratio >= _RESTART_RATIO
+        # The first steps of any job are long: allocation, compilation, connections.
+        is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
+        groups.append((series.loss("restart" if is_restart else "single", [column]), [column]))
+    return groups
+
+
+def _bursts(columns: list[int]) -> tuple[list[list[int]], list[int]]:
+    """Slow steps in succession, and all others."""
+    runs: list[list[int]] = []
+    for column in columns:
+        if runs and column - runs[-1][-1] <= _BURST_GAP:
+            runs[-1].append(column)
+        else:
+            runs.append([column])
+    bursts = [run for run in runs if len(run) >= _MIN_BURST]
+    return bursts, [column for run in runs if len(run) < _MIN_BURST for column in run]
+
+
+def _periodic(numbers: Integers, columns: list[int]) -> tuple[list[int], int | None]:
+    """The columns that come at equal distances, and the distance in steps; none and None without.
+
+    A distance counts when slow steps stand at nearly all of its multiples, and are most of all.
+    """
+    best: tuple[list[int], int | None] = [], None
+    steps = {int(numbers[column]): column for column in columns}
+    ordered = np.array(sorted(steps), dtype=np.int64)
+    distances = Counter(distance for distance in np.diff(ordered).tolist() if distance > 1)
+    for period in sorted(period for period, _ in distances.most_common(_MAX_PERIODS)):
+        phases, counts = np.unique(ordered % period, return_counts=True)
+        for phase in phases[counts >= max(_MIN_PERIODS, len(best[0]) + 1)].tolist():
+            hits = ordered[ordered % period == phase].tolist()
+            expected = (hits[-1] - hits[0]) // period + 1
+            if len(hits) >= _PERIODIC_SHARE * expected and len(hits) > len(best[0]):
+                best = [steps[step] for step in hits], period
+    return best
+
+
+def loss_sentence(loss: StepLoss) -> str:
+    """One group of slow steps in a sentence, with the ranks and the pause that explain it."""
+    sentence = _loss_words(loss)
+    if loss.phase is None:
+        return sentence
+    noun = "rank" if len(loss.ranks) == 1 else "ranks"
+    ranks = ", ".join(map(str, loss.ranks[:_MAX_LISTED]))
+    action = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase]
+    return f"{sentence[:-1]}; {noun} {ranks} {action} then."
+
+
+def _loss_words(loss: StepLoss) -> str:
+    cost = f"{duration(loss.lost_seconds)} lost"
+    largest = f"up to {loss.largest_ratio:.1f} times the median"
+    if loss.kind == "periodic":
+        return (
+            f"Every {loss.period_steps:,} steps a slow one, {loss.count:,} from step "
+            f"{loss.first_step:,} on: {cost}, {largest}."
+        )
+    if loss.kind == "burst":
+        span = f"{loss.first_step:,} to {loss.last_step:,}"
+        return f"Steps {span}, {loss.count:,} of them slow in succession: {cost}, {largest}."
+    if loss.kind == "rest":
+        return f"{plural(loss.count, 'other slow step')}: {cost} in all, {largest}."
+    if loss.kind == "restart":
+        return (
+            f"Step {loss.first_step:,}: {cost}, {loss.largest_ratio:.1f} times the median; so long"
+            " a pause is most likely a restart."
+        )
+    return f"Step {loss.first_step:,}: {cost}, {loss.largest_ratio:.2f} times the median."
+
 
 MAX_SPIKES = 100
 

@@ -9,9 +9,14 @@ from lockstep_catalogue.vocabulary import Severity
 from lockstep_outcomes.first_line import first_line
 from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
-from lockstep_reports.analysis.standstills import Standstill, standstill_sentence
+from lockstep_reports.analysis.ends import Standstill, standstill_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.verdict.owners import busy_nodes, is_news, loss_sentence
+from lockstep_reports.verdict.sentences import (
+    OWNER_OF_CAUSE,
+    busy_nodes,
+    is_news,
+    loss_sentence,
+)
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, slow_name
 from lockstep_reports.wording import duration, percent, plural
 
@@ -159,9 +164,7 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.cause is not None:
             often = " again and again" if costliest.start_step < costliest.end_step else ""
-            what = "its process stood still"
-            what = what if costliest.cause == "process_stopped" else "it paused to collect garbage"
-            was = f"was slow, for {what}{often}"
+            was = f"was slow, for {OWNER_OF_CAUSE[costliest.cause].of_it}{often}"
         where = _name_nodes(analysis, costliest)
         if analysis.steps.is_independent and lost is not None:
             share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"

@@ -10,7 +10,7 @@ from lockstep_catalogue.vocabulary import Severity
 from lockstep_outcomes.joblogs.outcome import Incident
 from lockstep_outcomes.progress.missing import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
-from lockstep_reports.analysis.step_losses import loss_sentence
+from lockstep_reports.analysis.summary import loss_sentence
 from lockstep_reports.document import model
 from lockstep_reports.document.advice import log_advice
 from lockstep_reports.document.headline import SEVERITY_BY_CAUSE

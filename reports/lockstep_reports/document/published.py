@@ -7,13 +7,15 @@ from lockstep_catalogue import vocabulary
 from lockstep_outcomes.joblogs.model import Line
 from lockstep_reports.analysis.compare import Change
 from lockstep_reports.analysis.cost import Cause
+from lockstep_reports.analysis.ends import Standstill
 from lockstep_reports.analysis.signs import Sign
-from lockstep_reports.analysis.standstills import Standstill
 from lockstep_reports.analysis.summary import Ending, RankSummary, StepSummary
 from lockstep_reports.document.what_if import WhatIfFigures
+from lockstep_reports.recording.align import Clocks
 from lockstep_reports.recording.collectives import Collective
 from lockstep_reports.recording.recording import Attempt
-from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.verdict.losses import Loss
+from lockstep_reports.verdict.verdict import EpisodeRecord, Verdict
 
 SCHEMA_VERSION = 1
 
@@ -52,70 +54,26 @@ class SlowStretch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowEpisode(SlowStretch):
-    """A stretch of steps in which some ranks kept all others waiting.
+class SlowEpisode(EpisodeRecord):
+    """A stretch of steps in which some ranks kept all others waiting, with its cost.
 
     Attributes:
-        ongoing: still late at the last recorded step.
-        group: a node or another group whose ranks were all late together.
-        phase_seconds: how much longer the phase was than the others' median.
-        late_seconds: by how much the ranks came after all others, median over the steps.
-        last_share: share of the steps in which no other rank came later.
-        confidence: one minus the bound of the probability of such an episode in a healthy run.
-        cause: why the host held the process, where that is what the episode is of; else null.
+        lost_seconds: wall time that the job lost.
         lost_ratio: loss as a share of the duration of its steps.
     """
 
-    ongoing: bool
-    group: str | None
-    phase: str | None
-    phase_seconds: float | None
-    late_seconds: float
-    last_share: float
-    confidence: float
-    evidence: tuple[str, ...]
-    cause: str | None
+    lost_seconds: float
     start_time: float | None
     end_time: float | None
     lost_ratio: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class LostTime:
-    """A part of the lost time with one owner; the parts sum to what the report calls lost.
+class LostTime(Loss):
+    """A part of the lost time with its price; the parts sum to what the report calls lost."""
 
-    Attributes:
-        kind: slow, busy_host, planned, in_turns or rare.
-        cause: phase or cause in the host that made ranks late; null where nothing explains it.
-        ranks: that the others waited for, costliest first.
-        count: steps in which it was so.
-    """
-
-    kind: str
-    cause: str | None
-    ranks: tuple[int, ...]
-    count: int
-    first_step: int
-    last_step: int
-    lost_seconds: float
-    lost_ratio: float
     lost_gpu_seconds: float
     lost_money: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clocks:
-    """Offsets of the clocks that were corrected, and the error that is left.
-
-    Attributes:
-        offsets: seconds ahead, by node or rank.
-        drifts: seconds gained a second, by node or rank.
-    """
-
-    offsets: Mapping[str, float | None]
-    drifts: Mapping[str, float | None]
-    residual_seconds: float | None
-    residual_p95_seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from lockstep_reports.analysis.summary import Ending
 from lockstep_reports.document.headline import Finding
 from lockstep_reports.document.missing_reasons import why_no_phases
 from lockstep_reports.document.model import Card
-from lockstep_reports.verdict.owners import loss_words
+from lockstep_reports.verdict.sentences import OWNERS, loss_words
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, duration, percent, plural
 
@@ -53,7 +53,7 @@ def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
         work = seconds[_STATE_WORDS["productive"]]
         own = min(work, max(0.0, float(np.nansum(held)) - charged))
         seconds[_STATE_WORDS["productive"]] = work - own
-        seconds[_HELD_WORDS[cause]] = own
+        seconds[OWNERS[cause].share] = own
     shares = sorted(seconds.items(), key=lambda pair: -pair[1])
     parts = [f"{percent(value / total)} {words}" for words, value in shares if value >= total / 100]
     return (f"Where the steps went: {'; '.join(parts)}.",)
@@ -64,11 +64,6 @@ _STATE_WORDS = {
     "communication": "collectives and the small waits that healthy ranks have too",
     "data_wait": "loading data",
     "other": "work outside the marked phases",
-}
-_HELD_WORDS = {
-    "stopped": "processes that stood still",
-    "collector": "collecting garbage",
-    "queued": "waiting for cores that other processes had",
 }
 _OUTSIDE_STEPS = frozenset({"startup", "hang", "unknown"})
 

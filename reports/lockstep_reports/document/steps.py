@@ -27,20 +27,14 @@ from lockstep_reports.document.step_sentences import (
 from lockstep_reports.document.steps_sections import step_sections
 from lockstep_reports.document.timeline import step_trace_events
 from lockstep_reports.document.what_if import WhatIfFigures, describe_replay
+from lockstep_reports.recording.align import Clocks
 from lockstep_reports.verdict.losses import Loss
-from lockstep_reports.verdict.verdict import Episode
+from lockstep_reports.verdict.verdict import Episode, EpisodeRecord
 from lockstep_reports.wording import clock, plural
 
 _MAX_COLLECTIVES = 1000
 _JOB_FIELDS = (
     "job_id", "cluster", "project", "attempt", "world_size", "missing_ranks", "notes",
-)  # fmt: skip
-_LOSS_FIELDS = (
-    "kind", "cause", "ranks", "count", "first_step", "last_step", "lost_seconds", "lost_ratio",
-)  # fmt: skip
-_EPISODE_FIELDS = (
-    "start_step", "end_step", "ranks", "lost_seconds", "ongoing", "group", "phase",
-    "phase_seconds", "late_seconds", "last_share", "confidence", "evidence", "cause",
 )  # fmt: skip
 
 
@@ -127,9 +121,7 @@ def _publish(
         ranks=analysis.ranks,
         ranks_over=analysis.ranks_over,
         endings=analysis.endings,
-        alignment=published.Clocks(
-            **{field.name: getattr(alignment, field.name) for field in fields(published.Clocks)}
-        ),
+        alignment=Clocks(**_copy(alignment, Clocks)),
         collectives=None if log is None else log.items[:_MAX_COLLECTIVES],
         what_if=what_if,
         unknown={},
@@ -149,15 +141,23 @@ def _publish_goodput(job: WholeJob) -> published.JobGoodput:
 
 
 def _publish_loss(analysis: StepAnalysis, loss: Loss) -> published.LostTime:
-    copied: dict[str, Any] = {name: getattr(loss, name) for name in _LOSS_FIELDS}
     part = cost(analysis.steps, analysis.scores, (loss,), analysis.price_per_gpu_hour)
     return published.LostTime(
-        **copied, lost_gpu_seconds=part.lost_gpu_seconds, lost_money=part.lost_money
+        **_copy(loss, Loss), lost_gpu_seconds=part.lost_gpu_seconds, lost_money=part.lost_money
     )
 
 
 def _publish_episode(analysis: StepAnalysis, episode: Episode) -> published.SlowEpisode:
     begin, end = analysis.episode_span(episode)
-    copied: dict[str, Any] = {name: getattr(episode, name) for name in _EPISODE_FIELDS}
-    ratio = analysis.lost_step_ratio(episode)
-    return published.SlowEpisode(**copied, start_time=begin, end_time=end, lost_ratio=ratio)
+    return published.SlowEpisode(
+        **_copy(episode, EpisodeRecord),
+        lost_seconds=episode.lost_seconds,
+        start_time=begin,
+        end_time=end,
+        lost_ratio=analysis.lost_step_ratio(episode),
+    )
+
+
+def _copy(value: Any, kind: type[Any]) -> dict[str, Any]:
+    """The fields of a value that a base class of it declares."""
+    return {field.name: getattr(value, field.name) for field in fields(kind)}

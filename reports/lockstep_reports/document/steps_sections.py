@@ -8,9 +8,8 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.palette import STATE_COLOURS
 from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
 from lockstep_reports.analysis.signs import Sign
-from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.analysis.summary import Ending, RankSummary
+from lockstep_reports.analysis.summary import Ending, RankSummary, loss_sentence
 from lockstep_reports.document import step_sentences as sentences
 from lockstep_reports.document.missing_reasons import (
     heat_map_quantity,

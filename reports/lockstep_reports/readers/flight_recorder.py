@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,14 +117,15 @@ def members_of(group: Any) -> tuple[int, ...]:
 
 def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
     """The dumps by rank as one log."""
-    groups = {name: members_of(g) for d in dumps.values() for name, g in d.config.items()}
-    names = {
-        name: printable(str(group.get("desc") or ""))
-        for dump in dumps.values()
-        for name, group in dump.config.items()
-        if isinstance(group, dict)
-    }
-    seen = _find_members(dumps.values())
+    config = [pair for dump in dumps.values() for pair in dump.config.items()]
+    groups = {name: members_of(group) for name, group in config}
+    seen: dict[str, set[int]] = {}
+    for dump in dumps.values():
+        for entry in dump.entries:
+            group, sequence = group_of(entry), entry.get("collective_seq_id")
+            if group and isinstance(sequence, int) and not entry.get("is_p2p"):
+                seen.setdefault(group, set()).add(dump.rank)
+    # Where a group's members are not listed, those that have entered a collective of it.
     groups |= {name: tuple(sorted(ranks)) for name, ranks in seen.items() if not groups.get(name)}
     operations = {rank: operations_of(dump, groups) for rank, dump in dumps.items()}
     collectives = tuple(
@@ -132,18 +133,17 @@ def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
     )
     # The dump is a ring, so that its order is none; clocks and numbers of records are.
     outstanding = {
-        rank: tuple(
-            sorted(
-                (each for each in own if not each.is_completed),
-                key=lambda each: (each.created_ns or 0, each.order),
-            )
-        )
+        rank: tuple(sorted((o for o in own if not o.is_completed), key=_recorded_at))
         for rank, own in operations.items()
     }
     return FlightRecorderLog(
         ranks=tuple(sorted(dumps)),
         groups=groups,
-        names=names,
+        names={
+            name: printable(str(group.get("desc") or ""))
+            for name, group in config
+            if isinstance(group, dict)
+        },
         phases_at_hang=_phases_at_hang(dumps, groups, collectives),
         collectives=collectives,
         outstanding=outstanding,
@@ -153,15 +153,8 @@ def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
     )
 
 
-def _find_members(dumps: Iterable[RankDump]) -> dict[str, set[int]]:
-    """Ranks that have entered a collective of a group, by the group's name."""
-    members: dict[str, set[int]] = {}
-    for dump in dumps:
-        for entry in dump.entries:
-            group, sequence = group_of(entry), entry.get("collective_seq_id")
-            if group and isinstance(sequence, int) and not entry.get("is_p2p"):
-                members.setdefault(group, set()).add(dump.rank)
-    return members
+def _recorded_at(operation: RankOperation) -> tuple[int, int]:
+    return operation.created_ns or 0, operation.order
 
 
 def _is_overwritten(dump: RankDump, num_outstanding: int) -> bool:
@@ -197,15 +190,18 @@ def _phases_at_hang(
         phases[key] = PhaseAtHang(
             entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
         )
-    numbers, mixed = _group_numbers(dumps), _mixed_groups(dumps)
+    # Each rank numbers its groups itself; only entries show which number a group has.
+    numbers: dict[tuple[str, int], str] = {}
+    for dump in dumps.values():
+        for entry in dump.entries:
+            group, number = entry.get("process_group"), entry.get("pg_id")
+            if isinstance(group, list | tuple) and group and isinstance(number, int):
+                numbers[str(group[0]), dump.rank] = str(number)
+    mixed = _mixed_groups(dumps)
     for name, members in groups.items():
-        if name in mixed:
-            continue
-        for rank in members:
-            number = numbers.get((name, rank)) or _fellow_number(
-                dumps, numbers, name, members, rank
-            )
-            phase = None if number is None else _counted_phase(dumps.get(rank), number)
+        for rank in members if name not in mixed else ():
+            number = numbers.get((name, rank)) or _fellow_number(dumps, numbers, name, rank)
+            phase = _counted_phase(dumps.get(rank), number)
             if phase is not None:
                 phases[name, rank] = phase
     return phases
@@ -232,40 +228,20 @@ def _mixed_groups(dumps: dict[int, RankDump]) -> set[str]:
 
 
 def _fellow_number(
-    dumps: dict[int, RankDump],
-    numbers: dict[tuple[str, int], str],
-    name: str,
-    members: tuple[int, ...],
-    rank: int,
+    dumps: dict[int, RankDump], numbers: dict[tuple[str, int], str], name: str, rank: int
 ) -> str | None:
     """The number of a group on a rank without entries, by fellow members with the same groups."""
     own = dumps.get(rank)
-    if own is None:
-        return None
     used = {
-        numbers[name, member]
-        for member in members
-        if (name, member) in numbers and dumps[member].status.keys() == own.status.keys()
+        number
+        for (group, member), number in numbers.items()
+        if group == name and own and dumps[member].status.keys() == own.status.keys()
     }
     return used.pop() if len(used) == 1 else None
 
 
-def _group_numbers(dumps: dict[int, RankDump]) -> dict[tuple[str, int], str]:
-    """The number under which a rank's counters stand, by group and rank.
-
-    Each rank numbers its groups itself; only entries show which number a group has.
-    """
-    numbers: dict[tuple[str, int], str] = {}
-    for dump in dumps.values():
-        for entry in dump.entries:
-            group, number = entry.get("process_group"), entry.get("pg_id")
-            if isinstance(group, list | tuple) and group and isinstance(number, int):
-                numbers[str(group[0]), dump.rank] = str(number)
-    return numbers
-
-
-def _counted_phase(dump: RankDump | None, number: str) -> PhaseAtHang | None:
-    counters = dump.status.get(number) if dump is not None else None
+def _counted_phase(dump: RankDump | None, number: str | None) -> PhaseAtHang | None:
+    counters = dump.status.get(number or "") if dump is not None else None
     if not isinstance(counters, dict):
         return None
     entered, completed = (

@@ -240,7 +240,6 @@ def _members(
     return tuple(
         Member(
             rank=(rank := int(info[labels.RANK.name])),
-            local_rank=_number(info, labels.LOCAL_RANK.name),
             node=info.get(labels.NODE.name, ""),
             gpu_uuid=info.get(labels.UUID.name, ""),
             mesh=dict(_mesh(info)),

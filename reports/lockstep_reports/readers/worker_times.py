@@ -15,7 +15,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import MAX_BYTES, head
-from lockstep_reports.readers.rows import skip_line
+from lockstep_reports.readers.traces import skip_line
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import MAX_CELLS, timed_steps
 from lockstep_reports.wording import plural

@@ -18,7 +18,7 @@ from lockstep_reports.recording.steps import Steps
 
 PLANNED_PHASES = ("checkpoint", "eval")
 HostCause = Literal["stopped", "collector", "queued"]
-HELD: tuple[HostCause, ...] = ("stopped", "collector")
+HELD = ("stopped", "collector")
 """Host causes in which nothing of the rank's own work goes on, so that they are measured whole."""
 # What a rank usually takes: its lower quartile, so that three steps in four may be long.
 USUAL_QUANTILE = 0.25

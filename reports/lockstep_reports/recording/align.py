@@ -5,6 +5,7 @@ in step after step, its clock is ahead by that amount. Verdicts do not depend on
 lateness is computed without clocks; the arrival times in tables and figures do.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,25 +20,34 @@ from lockstep_reports.recording.steps import Steps
 _MIN_STEPS_A_THIRD, _MIN_SECONDS = 30, 60.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clocks:
+    """Offsets of the clocks that were corrected, and the error that is left.
+
+    Attributes:
+        offsets: seconds by which a clock is ahead of the ranks' median, by node or rank.
+        drifts: seconds that it gains per second, in the same way; null where the recording is too
+            short to measure it.
+        residual_seconds: how far apart the ranks still leave a synchronisation, median over the
+            steps; null when no step has two ranks with known ends.
+        residual_p95_seconds: the same, 95th percentile.
+    """
+
+    offsets: Mapping[str, float]
+    drifts: Mapping[str, float | None]
+    residual_seconds: float | None
+    residual_p95_seconds: float | None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Alignment:
+class Alignment(Clocks):
     """Arrivals on one clock, and how well the clocks agree afterwards.
 
     Attributes:
-        offsets: seconds by which the clock of each node is ahead of the ranks' median.
-        drifts: seconds that the clock gains per second, by node; None where the recording is too
-            short to measure it.
-        residual_seconds: how far apart the ranks still leave a synchronisation, median over the
-            steps; None when no step has two ranks with known ends.
-        residual_p95_seconds: the same, 95th percentile.
         start: begin of each step on the common clock: seconds since the epoch, [ranks, steps].
         last_arrival: last arrival on the common clock: seconds since the epoch, [ranks, steps].
     """
 
-    offsets: dict[str, float]
-    drifts: dict[str, float | None]
-    residual_seconds: float | None
-    residual_p95_seconds: float | None
     start: Matrix
     last_arrival: Matrix
 

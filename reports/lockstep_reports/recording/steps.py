@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.text.printable import printable
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.wording import plural
@@ -41,9 +40,7 @@ class Member:
     """
 
     rank: int
-    local_rank: int = 0
     node: str = ""
-    pid: int = 0
     gpu_uuid: str = ""
     mesh: dict[str, int] = field(default_factory=dict)
     page_created_seconds: float = 0.0
@@ -105,7 +102,6 @@ class Steps:
             did not enter the phase.
         start: wall clock at which the step began, by the rank's own clock: seconds since the
             epoch, [ranks, steps].
-        first_arrival: arrival at the step's first collective, in the same way.
         last_arrival: arrival at the step's last collective, in the same way.
         loss: training loss as the rank reports it [ranks, steps].
         notes: sentences for the reader about what is missing.
@@ -117,7 +113,6 @@ class Steps:
         tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
         sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
             [ranks, steps]; None where the source has none.
-        clock: whose clock all times are by; times by another one are unknown here.
         host_bound: time of own work but for data in which the device waited for the host: seconds,
             [ranks, steps]; None where no device was timed.
         by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
@@ -144,7 +139,6 @@ class Steps:
     seconds: Matrix
     phases: dict[str, Matrix]
     start: Matrix = field(default_factory=lambda: _UNKNOWN)
-    first_arrival: Matrix = field(default_factory=lambda: _UNKNOWN)
     last_arrival: Matrix = field(default_factory=lambda: _UNKNOWN)
     loss: Matrix = field(default_factory=lambda: _UNKNOWN)
     cluster: str = ""
@@ -155,7 +149,6 @@ class Steps:
     durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
-    clock: Clock = "host"
     host_bound: Matrix | None = None
     by_device: Matrix | None = None
     not_finite: Matrix | None = None
@@ -168,7 +161,7 @@ class Steps:
     round_steps: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("start", "first_arrival", "last_arrival", "loss"):
+        for name in ("start", "last_arrival", "loss"):
             if getattr(self, name) is _UNKNOWN:
                 object.__setattr__(self, name, np.full(self.seconds.shape, np.nan))
         if not 0 < self.world_size <= MAX_WORLD_SIZE:
@@ -217,13 +210,8 @@ class Steps:
     @property
     def sync(self) -> Matrix:
         """Waits for other ranks: seconds, [ranks, steps]; NaN where the rank had none."""
-        return self.sync_of(slice(None))
-
-    def sync_of(self, columns: slice) -> Matrix:
-        """``sync`` for some of the steps."""
-        seconds = self.phases["sync"][:, columns]
-        took_part = ~np.isnan(self.last_arrival[:, columns]) | (seconds > 0)
-        return np.where(took_part & (not self.is_independent), seconds, np.nan)
+        took_part = ~np.isnan(self.last_arrival) | (self.phases["sync"] > 0)
+        return np.where(took_part & (not self.is_independent), self.phases["sync"], np.nan)
 
 
 def timed_steps(
@@ -272,7 +260,7 @@ _SUMS = (
     "stopped",
     "collection",
 )
-_HIGHEST = ("first_arrival", "last_arrival", "not_finite", "hung", "by_device")
+_HIGHEST = ("last_arrival", "not_finite", "hung", "by_device")
 
 
 def as_shared(steps: Steps) -> Steps:

@@ -22,9 +22,8 @@ def tail_bound(hits: float, trials: float, share: float) -> float:
     others. Nothing is assumed of how the noise behind a hit is distributed.
 
     Chernoff's bound exp(-n D(h/n || p)), with D the relative entropy of two coins. Unlike a normal
-    approximation it is never too small, also for few trials and tiny probabilities; it is exact
-    when every trial hits. ``hits`` and ``trials`` may be fractions, for trials that are worth less
-    than one independent trial.
+    approximation it is never too small, and exact when every trial hits. Both counts may be
+    fractions, for trials that are worth less than one independent trial.
     """
     if trials == 0 or hits <= share * trials or share >= 1:
         return 1.0
@@ -36,51 +35,57 @@ def tail_bound(hits: float, trials: float, share: float) -> float:
 
 
 def fisher_tail(hits: int, inside: int, all_hits: int, num_steps: int) -> float:
-    """Probability that ``hits`` or more of all hits fall into a stretch.
+    """Probability that ``hits`` or more of all hits fall into the steps ``inside`` of a stretch.
 
-    Null hypothesis: each of ``all_hits`` hits may lie in any step with equal probability, so the
-    stretch is a place like any other. Nothing is assumed of how often steps hit. It is the upper
-    tail of the hypergeometric distribution: Fisher's exact test.
-
-    Args:
-        hits: hits in the stretch.
-        inside: steps of the stretch.
-        all_hits: hits in the stretch and outside.
-        num_steps: steps in the stretch and outside.
+    Null hypothesis: each of ``all_hits`` hits may lie in any of ``num_steps`` steps with equal
+    probability, so the stretch is a place like any other. Nothing is assumed of how often steps
+    hit. It is the upper tail of the hypergeometric distribution: Fisher's exact test.
     """
     if hits <= all_hits * inside / max(1, num_steps):
         return 1.0
-    num_ways = _log_choose(num_steps, all_hits)
+
+    def log_choose(n: int, k: int) -> float:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
     # Logarithms, because the binomial coefficients of a few thousand steps overflow.
+    num_ways, outside = log_choose(num_steps, all_hits), num_steps - inside
     terms = (
-        _log_choose(inside, k) + _log_choose(num_steps - inside, all_hits - k) - num_ways
-        for k in range(hits, min(inside, all_hits) + 1)
+        log_choose(inside, k) + log_choose(outside, all_hits - k) - num_ways
+        for k in range(max(hits, all_hits - outside), min(inside, all_hits) + 1)
     )
-    return min(1.0, math.fsum(math.exp(term) for term in terms))
-
-
-def _log_choose(n: int, k: int) -> float:
-    if not 0 <= k <= n:
-        return -math.inf
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return min(1.0, math.fsum(map(math.exp, terms)))
 
 
 # Values beyond so many deviations do not belong to the bulk, which sets the correlation.
 _BULK_SIGMAS = 3.0
 # Turns a median deviation of normal values into a standard deviation.
-SIGMAS_PER_MEDIAN = 1.4826
+_SIGMAS_PER_MEDIAN = 1.4826
 # Normal noise is over eight deviations in none of 10^15 steps, lognormal noise in one of 1,000.
 _SIGMAS = 8.0
 
 
-def noise_limit(values: Matrix) -> float:
-    """What a value [..., steps] has beyond the usual that noise from step to step does not reach.
+# Independence is a property of the noise, and this many rows estimate it well enough.
+_MAX_SAMPLED_ROWS = 1024
 
-    Differences of neighbouring steps leave episodes out; the median leaves their edges out. A
-    difference of two independent values has sqrt(2) times the deviation of one.
+
+def sample_rows(values: Matrix) -> Matrix:
+    """Every n-th row of [rows, steps], at most ``_MAX_SAMPLED_ROWS`` of them."""
+    return values[:: 1 + len(values) // _MAX_SAMPLED_ROWS]
+
+
+def deviation_of(change: Matrix) -> float:
+    """Standard deviation of values, by how much they change from step to step.
+
+    Such changes leave episodes out; the median leaves their edges out. A difference of two
+    independent values has sqrt(2) times the deviation of one.
     """
-    change = nan_stats.median_number(np.abs(np.diff(values))) or 0.0
-    return _SIGMAS * change * SIGMAS_PER_MEDIAN / math.sqrt(2)
+    median = nan_stats.median_number(np.abs(change)) or 0.0
+    return median * _SIGMAS_PER_MEDIAN / math.sqrt(2)
+
+
+def noise_limit(values: Matrix) -> float:
+    """What a value [..., steps] has beyond the usual that noise from step to step never reaches."""
+    return _SIGMAS * deviation_of(np.diff(values))
 
 
 # An estimated correlation of n values has a standard error of at most 1 / sqrt(n); two are added.
@@ -101,9 +106,8 @@ class Noise:
         deviation: standard deviation of a value, without the tail.
         correlation: of a step with the next one, with its error added.
         tail_from: size of shock from which on the tail is fitted.
-        tail_share: share of the shocks beyond ``tail_from``.
+        tail_share: share of the shocks beyond ``tail_from``; ``tail_count`` is their number.
         tail_logs: sum of the logarithms of the tail's shocks, in units of ``tail_from``.
-        tail_count: number of these shocks.
     """
 
     deviation: float
@@ -140,18 +144,19 @@ class Noise:
 
 
 def measure_noise(values: Matrix) -> Noise | None:
-    """The noise of a recording without its episodes; None when too few values follow each other.
+    """The noise of values beyond the usual [ranks, steps]; None when too few follow each other.
 
-    Args:
-        values: beyond the usual: seconds, ratios or logarithms, [ranks, steps]; NaN where unknown
-            and where episodes were taken out.
+    NaN is unknown, and where episodes were taken out.
     """
     centred = values - nan_stats.median(values, axis=1)[:, None]
-    spread = SIGMAS_PER_MEDIAN * (nan_stats.median_number(np.abs(centred)) or 0.0)
-    correlation = _correlation(np.clip(centred, -_BULK_SIGMAS * spread, _BULK_SIGMAS * spread))
     num_known = int(np.count_nonzero(~np.isnan(centred)))
     if num_known < _MIN_KNOWN:
         return None
+    most = _BULK_SIGMAS * _SIGMAS_PER_MEDIAN * (nan_stats.median_number(np.abs(centred)) or 0.0)
+    bulk = np.clip(centred, -most, most)
+    products = bulk[:, 1:] * bulk[:, :-1]
+    squares = float((bulk[:, :-1][~np.isnan(products)] ** 2).sum())
+    correlation = max(0.0, float(np.nansum(products)) / squares) if squares > 0 else 0.0
     correlation = min(_MAX_CORRELATION, correlation + _ERRORS_ADDED / math.sqrt(num_known))
     shocks = np.abs(centred[:, 1:] - correlation * centred[:, :-1])
     shocks = np.sort(shocks[~np.isnan(shocks)])
@@ -159,9 +164,9 @@ def measure_noise(values: Matrix) -> Noise | None:
     if len(shocks) <= 2 * count:
         return None
     tail_from = max(float(shocks[-count - 1]), _LEAST)
-    bulk = np.minimum(shocks, tail_from)
+    variance = float((np.minimum(shocks, tail_from) ** 2).mean()) / (1 - correlation**2)
     return Noise(
-        deviation=math.sqrt(float((bulk**2).mean()) / (1 - correlation**2)),
+        deviation=math.sqrt(variance),
         correlation=correlation,
         tail_from=tail_from,
         tail_share=count / num_known,
@@ -170,24 +175,13 @@ def measure_noise(values: Matrix) -> Noise | None:
     )
 
 
-def _correlation(values: Matrix) -> float:
-    """Correlation of each step with the next one over all ranks: 0 to 1."""
-    products = values[:, 1:] * values[:, :-1]
-    pairs = ~np.isnan(products)
-    squares = float((values[:, :-1][pairs] ** 2).sum())
-    return min(1.0, max(0.0, float(products[pairs].sum()) / squares)) if squares > 0 else 0.0
-
-
 # Standard deviation of the share of turning points of n independent values, times sqrt(n): their
 # number has the variance (16 n - 29) / 90 (Kendall and Stuart).
 _SIGMA_OF_TURNS = math.sqrt(16 / 90)
 
 
 def independence(margin: Matrix) -> float:
-    """How many independent steps a step is worth: 1, and less where noise persists.
-
-    Args:
-        margin: [units, steps], NaN where unknown.
+    """How many independent steps a step of [units, steps] is worth: less than 1 if noise persists.
 
     Null hypothesis: the noise is independent from step to step; then a series turns in two steps
     of three. Assumed otherwise: first-order autoregression with correlation r, whose steps are
@@ -195,7 +189,7 @@ def independence(margin: Matrix) -> float:
     at most two turns, so unlike an autocorrelation the estimate is not moved by what is searched
     for.
     """
-    change = np.diff(margin, axis=1)
+    change = np.diff(sample_rows(margin), axis=1)
     product = change[:, 1:] * change[:, :-1]
     num_known, num_turns = np.count_nonzero(product), np.count_nonzero(product < 0)
     num_known -= np.count_nonzero(np.isnan(product))

@@ -11,27 +11,26 @@ how the noise is distributed, corrected for every unit and every stretch that wa
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.search.chance import fisher_tail, tail_bound
+from lockstep_reports.search.chance import Noise, fisher_tail, measure_noise, tail_bound
 
 FALSE_ALARM_PROBABILITY = 1e-3
 """Upper bound for naming anybody in a whole healthy run."""
 WINDOW_STEPS = 10
 """Steps of the window in most of which lateness must hold; a judge needs two windows."""
 
-# A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
-# steady one is late in at least half of its steps, a recurrent one in at least a tenth, a sparse
-# one in at least one of 25, a rare one in one of 66: a stop of the process now and then, where
-# steps are of milliseconds. A fault that strikes in each third step is recurrent.
-_STEADY_PRICE, _RECURRENT_PRICE, _SPARSE_PRICE, _RARE_PRICE = 0.5, 0.1, 0.04, 0.015
-# Sparse and rare stretches go on over gaps so many times as long.
-_SPARSE_GAPS, _RARE_GAPS = 3, 8
-# Fewer late steps are not worth a test: three of them have at best the corrected probability
-# 30 * units / steps by Fisher's test, too much in runs of up to 100,000 steps.
-_MIN_STEADY, _MIN_RECURRENT = 4, 6
+# A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price, over
+# gaps so many times as long as usual: so a steady one is late in at least half of its steps, a
+# recurrent one in at least a tenth, a sparse one in at least one of 25, a rare one in one of 66: a
+# stop of the process now and then, where steps are of milliseconds. A fault that strikes in each
+# third step is recurrent. Fewer late steps are not worth a test: three of them have at best a
+# corrected probability of 30 * units / steps by Fisher's test, too much up to 100,000 steps.
+_STEADY_PRICE, _MIN_STEADY = 0.5, 4
+_RECURRENT_PRICES, _MIN_RECURRENT = ((0.1, 1), (0.04, 3), (0.015, 8)), 6
 # A big fault is searched for above the noise that hides it: at so many times the threshold. Every
 # level is one more chance of a false alarm, which _find_at corrects for.
 _LEVELS = (1.0, 1.4, 2.5, 8.0, 50.0)
@@ -49,9 +48,7 @@ class Stretch:
 
     Attributes:
         threshold: margin in seconds over which a step was late.
-        num_late: late steps among the ``num_known`` ones.
-        num_last: steps among them in which no other unit came later.
-        num_known: steps whose margin is known.
+        num_late: late steps among the ``num_known`` ones, whose margin is known.
         chance: upper bound of the probability of such a stretch anywhere in a healthy run.
         is_steady: late in most of the steps; else now and then.
     """
@@ -60,9 +57,8 @@ class Stretch:
     first: int
     last: int
     threshold: float
-    num_late: int
-    num_last: int
-    num_known: int
+    num_late: int = 0
+    num_known: int = 0
     chance: float = 1.0
     is_steady: bool = True
 
@@ -71,29 +67,11 @@ class Stretch:
         """The steps as a slice."""
         return slice(self.first, self.last + 1)
 
-    @classmethod
-    def between(
-        cls,
-        unit: int,
-        ends: tuple[int, int],
-        margin: Matrix,
-        threshold: float,
-        *,
-        is_steady: bool = True,
-    ) -> "Stretch":
-        """The steps from one end to the other, counted by a margin: seconds, [units, steps]."""
-        first, last = ends
-        values = margin[unit, first : last + 1]
-        return cls(
-            unit=unit,
-            first=first,
-            last=last,
-            threshold=threshold,
-            num_late=int(np.count_nonzero(values > threshold)),
-            num_last=int(np.count_nonzero(values > 0)),
-            num_known=int(np.count_nonzero(~np.isnan(values))),
-            is_steady=is_steady,
-        )
+    def counted(self, margin: Matrix) -> "Stretch":
+        """The stretch with its steps counted by a margin: seconds, [units, steps]."""
+        values = margin[self.unit, self.columns]
+        num_late = int(np.count_nonzero(values > self.threshold))
+        return replace(self, num_late=num_late, num_known=int(np.count_nonzero(~np.isnan(values))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,8 +87,7 @@ class Search:
         always: whether being late from the beginning may count.
         changed: whether being late in one part of the recording may count.
         recurrent: whether being late now and then may count.
-        num_candidates: number of units that the recording itself chose the searched ones from;
-            0 when they were given beforehand.
+        num_candidates: of ``Units``.
     """
 
     threshold: float
@@ -124,13 +101,18 @@ class Search:
     num_candidates: float = 0.0
 
 
+class _Seen(NamedTuple):
+    """Margins [units, steps], the late steps of units likewise, and those of any unit [steps]."""
+
+    margin: Matrix
+    late: Flags
+    any_late: Flags
+
+
 def find_late(margin: Matrix, search: Search) -> list[Stretch]:
     """All stretches that pass a test, by unit and step.
 
-    Args:
-        margin: by how much each unit came after all others: seconds, [units, steps]; NaN where
-            unknown.
-        search: what to search for.
+    Margins are by how much each unit came after all others: seconds, [units, steps].
     """
     stretches: list[Stretch] = []
     found, remaining = _find_once(margin, search), margin
@@ -171,32 +153,29 @@ def overlaps(stretch: Stretch, other: Stretch) -> bool:
 def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
     """Stretches over one threshold whose chance, corrected for all levels, is small enough."""
     late = margin > search.threshold
-    any_late: Flags = np.asarray(late.any(axis=0))
+    seen = _Seen(margin, late, np.asarray(late.any(axis=0)))
     kinds = [(True, _STEADY_PRICE, _MIN_STEADY, search.gap)]
-    if search.recurrent:
-        kinds.append((False, _RECURRENT_PRICE, _MIN_RECURRENT, search.gap))
-        kinds.append((False, _SPARSE_PRICE, _MIN_RECURRENT, _SPARSE_GAPS * search.gap))
-        kinds.append((False, _RARE_PRICE, _MIN_RECURRENT, _RARE_GAPS * search.gap))
+    for price, gaps in _RECURRENT_PRICES if search.recurrent else ():
+        kinds.append((False, price, _MIN_RECURRENT, gaps * search.gap))
     for unit in np.flatnonzero(late.sum(axis=1) >= _MIN_STEADY).tolist():
-        late_columns = np.flatnonzero(late[unit])
         for is_steady, price, min_count, gap in kinds:
-            for first, last, count in collect_late(late_columns, price, gap):
+            for first, last, count in collect_late(np.flatnonzero(late[unit]), price, gap):
                 if count < min_count:
                     continue
                 ends = _refined(margin[unit], first, last, search) if is_steady else (first, last)
-                stretch = Stretch.between(unit, ends, margin, search.threshold, is_steady=is_steady)
-                chance = len(_LEVELS) * _chance(stretch, late, any_late, margin, search)
+                stretch = Stretch(
+                    unit=unit, first=ends[0], last=ends[1], threshold=search.threshold,
+                    is_steady=is_steady,
+                ).counted(margin)  # fmt: skip
+                chance = len(_LEVELS) * _chance(stretch, seen, search)
                 if chance <= search.false_alarm_probability:
                     yield replace(stretch, chance=chance)
 
 
 def collect_late(late_columns: Integers, price: float, gap: int) -> Iterator[tuple[int, int, int]]:
-    """First and last late step of each stretch, and its number of late steps.
+    """First and last late step of each stretch of ascending ones, and its number of late steps.
 
-    Args:
-        late_columns: the late steps, ascending [late steps].
-        price: of every step of a stretch; a late one gives 1 for it.
-        gap: number of steps without a late one that ends a stretch.
+    Every step has a ``price``, for which a late one gives 1; a ``gap`` without any ends a stretch.
     """
     begin = last = -1
     score, count = 0.0, 0
@@ -224,22 +203,21 @@ def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int
     return first + begin, first + end
 
 
-def _chance(
-    stretch: Stretch, late: Flags, any_late: Flags, margin: Matrix, search: Search
-) -> float:
-    """The smallest probability of the tests that apply, each corrected for all it could pass on.
-
-    Flags say which steps are late [units, steps], and in which any unit is [steps].
-    """
-    num_units, num_steps = margin.shape
-    num_candidates = max(1.0, search.num_candidates)
+def _chance(stretch: Stretch, seen: _Seen, search: Search) -> float:
+    """The smallest probability of the tests that apply, each corrected for all it could pass on."""
+    num_units, num_steps = seen.margin.shape
+    num_candidates, weight = max(1.0, search.num_candidates), search.weight
     chances = [1.0]
     if stretch.is_steady and search.always:
-        chances.append(_chance_of_always(stretch, search) * 2 * num_steps * num_candidates)
+        # Null hypothesis: late in a step with a probability of at most one half, the most that two
+        # units which are always last can share. So 2 units times all first steps could pass.
+        hits = stretch.num_late - bool(search.num_candidates)
+        chance = tail_bound(hits * weight, stretch.num_known * weight, 0.5)
+        chances.append(chance * 2 * num_steps * num_candidates)
     if stretch.is_steady and not search.changed:
         return min(chances)
     # A recurrent stretch must lose enough per step, spread over all its steps.
-    values = margin[stretch.unit, stretch.columns]
+    values = seen.margin[stretch.unit, stretch.columns]
     lost = float(values[values > search.threshold].sum())
     if not stretch.is_steady and lost < search.min_mean_loss * stretch.num_known:
         return 1.0
@@ -247,35 +225,21 @@ def _chance(
     # share of the false alarm probability.
     share_of_all = 0.0 if stretch.is_steady else _SHARE_OF_ALL
     num_anywhere = num_steps * num_steps / 2 / (1 - _SHARE_TO_THE_END - share_of_all)
-    num_to_the_end = num_steps / _SHARE_TO_THE_END
-    for last, num_stretches in ((stretch.last, num_anywhere), (num_steps - 1, num_to_the_end)):
-        inside = slice(stretch.first, last + 1)
-        if stretch.is_steady:
-            chance = _chance_of_change(stretch, inside, late, margin, search)
-        else:
-            chance = _chance_of_recurrence(stretch, inside, late, any_late, search)
-        chances.append(chance * num_stretches * num_units * num_candidates)
+    places = [
+        (slice(stretch.first, stretch.last + 1), num_anywhere),
+        (slice(stretch.first, num_steps), num_steps / _SHARE_TO_THE_END),
+    ]
     if not stretch.is_steady:
         # The same for the hits of a stretch among those of all steps: a part of them proves less.
-        trials = np.count_nonzero(any_late) * search.weight
-        chance = tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
-        chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
+        places.append((slice(0, num_steps), 1 / _SHARE_OF_ALL))
+    test = _chance_of_change if stretch.is_steady else _chance_of_recurrence
+    for inside, num_places in places:
+        chance = test(stretch, inside, seen, search)
+        chances.append(chance * num_places * num_units * num_candidates)
     return min(chances)
 
 
-def _chance_of_always(stretch: Stretch, search: Search) -> float:
-    """Whether the unit was late in more than half of the steps.
-
-    Null hypothesis: late in a step with a probability of at most one half, the most that two units
-    which are always last can share. So 2 units times all first steps could pass.
-    """
-    hits = stretch.num_late - bool(search.num_candidates)
-    return tail_bound(hits * search.weight, stretch.num_known * search.weight, 0.5)
-
-
-def _chance_of_change(
-    stretch: Stretch, inside: slice, late: Flags, margin: Matrix, search: Search
-) -> float:
+def _chance_of_change(stretch: Stretch, inside: slice, seen: _Seen, search: Search) -> float:
     """Fisher's exact test: does the unit's lateness concentrate inside the stretch?
 
     Hits are those of the stretch: one that is tested to the end of the run must reach it by itself,
@@ -285,30 +249,112 @@ def _chance_of_change(
     a step is worth ``weight`` independent ones, and nothing else of the noise. Counts are scaled
     by the weight and rounded so that the probability becomes larger, never smaller.
     """
-    unit = stretch.unit
-    is_known = ~np.isnan(margin[unit])
+    unit, weight = stretch.unit, search.weight
+    is_known = ~np.isnan(seen.margin[unit])
     num_inside, num_known = np.count_nonzero(is_known[inside]), np.count_nonzero(is_known)
-    hits, all_hits = np.count_nonzero(late[unit, stretch.columns]), np.count_nonzero(late[unit])
-    hits_outside = int(all_hits - hits)
+    hits = stretch.num_late
+    hits_outside = int(np.count_nonzero(seen.late[unit]) - hits)
     hits -= bool(search.num_candidates)  # the step that chose the unit proves nothing
-    steps_inside = int(num_inside * search.weight)
-    steps_outside = int((num_known - num_inside) * search.weight)
-    scaled_hits = min(steps_inside, int(hits * search.weight))
-    scaled_outside = min(steps_outside, -int(-hits_outside * search.weight // 1))
-    return fisher_tail(
-        scaled_hits, steps_inside, scaled_hits + scaled_outside, steps_inside + steps_outside
+    steps_inside, steps_outside = (
+        int(count * weight) for count in (num_inside, num_known - num_inside)
     )
+    scaled_hits = min(steps_inside, int(hits * weight))
+    all_hits = scaled_hits + min(steps_outside, -int(-hits_outside * weight // 1))
+    return fisher_tail(scaled_hits, steps_inside, all_hits, steps_inside + steps_outside)
 
 
-def _chance_of_recurrence(
-    stretch: Stretch, inside: slice, late: Flags, any_late: Flags, search: Search
-) -> float:
+def _chance_of_recurrence(stretch: Stretch, inside: slice, seen: _Seen, search: Search) -> float:
     """Whether of the steps in which any unit was late, it was this one too often.
 
     Null hypothesis: whichever unit is late in a step, each is it with the same probability 1 / n.
     Assumed: the units' noise is exchangeable. It is not where hosts differ, so a recurrent stretch
     must lose time as well.
     """
-    hits = np.count_nonzero(late[stretch.unit, stretch.columns])
-    num_any_late = np.count_nonzero(any_late[inside])
-    return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
+    trials = np.count_nonzero(seen.any_late[inside]) * search.weight
+    return tail_bound(stretch.num_late * search.weight, trials, 1 / len(seen.late))
+
+
+# Shorter stretches are hiccups of busy hosts, which last up to eight steps.
+_MIN_LATE = 10
+# Share of a stretch's steps that must be late, as the price of a step (see ``collect_late``), and
+# the longest gap: a pause of a few steps ends no stretch, but two hiccups are not one either.
+_HIGH_PRICE, _HIGH_GAP = 0.7, 4
+_HEIGHT_RATIO = 1.4
+_MAX_HEIGHTS = 40
+# A stretch must be so many times as long as the longest run elsewhere: of about its own height,
+# because two hiccups may follow each other, and of late steps of any height.
+_RUNS_AS_HIGH, _RUNS_OF_ANY = 2.0, 1.5
+
+
+def find_high(excess: Matrix, threshold: float, probability: float) -> list[Stretch]:
+    """The stretches too high and too long for chance, by unit and step: short ones too.
+
+    Each stretch of late steps at each of several heights is held against three ways in which a
+    healthy run could make it, and the likeliest counts: steps reach that height as often elsewhere,
+    on this rank or on any, in runs as long; one rare shock fades so slowly that it keeps all these
+    steps high; normal noise drags on. The probability is multiplied by every place and height that
+    was looked at. The constants come from generated null runs (``bench/reports/worker_tables.py``).
+
+    ``excess`` is beyond the usual, positive when late, as a logarithm or in seconds, [units,
+    steps]; NaN where unknown. From ``threshold`` on it counts. ``probability`` is the upper bound
+    for a stretch anywhere in a healthy run.
+    """
+    top = float(np.nan_to_num(excess, nan=-np.inf).max(initial=-np.inf))
+    heights = threshold * _HEIGHT_RATIO ** np.arange(_MAX_HEIGHTS)
+    heights = heights[heights < top]
+    candidates = [each for height in heights.tolist() for each in _high_stretches(excess, height)]
+    elsewhere = excess.copy()
+    for candidate in candidates:
+        elsewhere[candidate.unit, candidate.columns] = np.nan
+    if not candidates or (noise := measure_noise(elsewhere)) is None:
+        return []
+    stretches: list[Stretch] = []
+    # The highest first: its ends are those of the fault, not of the noise around it.
+    for candidate in reversed(candidates):
+        chance = _chance_of_height(candidate, elsewhere, noise, threshold)
+        chance *= excess.size * len(heights)
+        if chance <= probability and not is_among(stretches, candidate):
+            stretches.append(replace(candidate, chance=chance))
+    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
+
+
+def _high_stretches(excess: Matrix, height: float) -> Iterator[Stretch]:
+    late = excess > height
+    for unit in np.flatnonzero(late.sum(axis=1) >= _MIN_LATE).tolist():
+        for first, last, count in collect_late(np.flatnonzero(late[unit]), _HIGH_PRICE, _HIGH_GAP):
+            if count >= _MIN_LATE:
+                stretch = Stretch(unit=unit, first=first, last=last, threshold=height)
+                yield stretch.counted(excess)
+
+
+def _chance_of_height(
+    candidate: Stretch, elsewhere: Matrix, noise: Noise, threshold: float
+) -> float:
+    """Largest probability of the three ways at one given place; 1 where runs are as long elsewhere.
+
+    ``elsewhere`` is the recording without any candidate [units, steps], ``noise`` that of it.
+    """
+    height, num_late = candidate.threshold, candidate.num_late
+    least = threshold, height / _HEIGHT_RATIO
+    of_any, as_high = (_run_lengths(elsewhere > each).max(initial=0) for each in least)
+    if num_late < max(_RUNS_AS_HIGH * as_high, _RUNS_OF_ANY * of_any):
+        return 1.0
+    late, is_known = elsewhere > height, ~np.isnan(elsewhere)
+    # Late steps come in runs, so each is worth one run's share of an independent step.
+    weight = len(_run_lengths(late)) / max(1, late.sum()) or 1.0
+    # One more than was seen: nothing seen does not mean that it never happens.
+    own, of_all = (
+        (late[rows].sum() + 1) / (is_known[rows].sum() + 1) for rows in (candidate.unit, ...)
+    )
+    num_steps = candidate.last - candidate.first + 1
+    return max(
+        tail_bound(num_late * weight, num_steps * weight, float(max(own, of_all))),
+        noise.chance_of_shock(height, num_late),
+        noise.chance_of_mean(height, num_late),
+    )
+
+
+def _run_lengths(flags: Flags) -> Integers:
+    """Steps of each run of true flags [units, steps]."""
+    edges = np.diff(np.pad(flags.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    return np.nonzero(edges == -1)[1] - np.nonzero(edges == 1)[1]

@@ -3,24 +3,21 @@
 A rank that comes late waits least, so the shortest synchronisation names it. Its cost is what the
 job would have gained had it come as early as the second-latest. No clock is compared (TraceLens
 and DDP's logger use the same sign; tools that take the longest collective name the victims).
+
+Ranks may be late as units, with their node or another group that the mesh defines: all of them
+after all others. By noise at most one unit of a kind is so in a step, however many there are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.recording.account import (
-    HELD,
-    PLANNED_PHASES,
-    USUAL_QUANTILE,
-    Account,
-    divide,
-    total_of,
-)
+from lockstep_reports.recording.account import HELD, USUAL_QUANTILE, Account, divide, total_of
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.chance import noise_limit, sample_rows
 
 # What a step must lose to count, as a share of the median step.
 MIN_EFFECT_RATIO = 0.05
@@ -32,39 +29,171 @@ _MAX_LOST_BESIDE = 0.1
 _PLANNED_SHARE = 0.5
 # Share of the lateness that a phase must exceed the others' by, to be named for it.
 _MIN_PHASE_SHARE = 0.25
+# Share of a rank's steps; of fewer that are left nobody knows what is usual.
+MOST_SLOW = 0.9
+# Among more ranks than these the median of all is as good as that of the others, and quicker.
+_MANY_RANKS = 64
+_AXES = {"pp": "pipeline stage", "dp": "data-parallel replica", "ep": "expert group"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Units:
+    """Units of one kind; each rank belongs to one of them at most.
+
+    Attributes:
+        kind: ``rank``, ``node``, ``pipeline stage`` and the like, or ``ranks`` for a set.
+        names: of the units.
+        unit_of: index of each rank's unit, -1 for a rank in none [ranks].
+        num_candidates: number of units that the recording itself chose these from; 0 when they
+            were given beforehand. A test must correct for the choice.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    unit_of: Integers
+    num_candidates: float = 0.0
+
+    def rows(self, unit: int) -> list[int]:
+        """Rows of a unit's ranks."""
+        rows: list[int] = np.flatnonzero(self.unit_of == unit).tolist()
+        return rows
+
+    def margin(self, values: Matrix) -> Matrix:
+        """Smallest value of each unit beyond the largest of all other ranks: [units, steps].
+
+        Values are [ranks, steps]; NaN is unknown, and the margin where a unit or all others are.
+        """
+        highest, lowest = self.extremes(values)
+        others = np.full_like(highest, np.inf)
+        if len(highest) > 1:
+            first, second = np.partition(-highest, 1, axis=0)[:2]
+            is_first = np.arange(len(highest))[:, None] == np.argmax(highest, axis=0)
+            others = np.where(is_first, second, first)
+        margin: Matrix = others[: len(self.names)] + lowest
+        margin[~np.isfinite(margin)] = np.nan
+        return margin
+
+    def cost(self, values: Matrix, unit: int) -> Matrix:
+        """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
+        inside = self.unit_of == unit
+        own = np.max(np.nan_to_num(values[inside], nan=-np.inf), axis=0)
+        others = np.max(np.nan_to_num(values[~inside], nan=-np.inf), axis=0)
+        beyond: Matrix = np.zeros_like(own)
+        is_known = np.isfinite(own) & np.isfinite(others)
+        np.subtract(own, others, out=beyond, where=is_known)
+        return beyond.clip(min=0.0)
+
+    def extremes(self, values: Matrix) -> tuple[Matrix, Matrix]:
+        """Highest value [units + 1, steps] and lowest value [units, steps] of each unit.
+
+        The last row of the highest values is that of the ranks in no unit.
+        """
+        if self.kind == "rank":
+            is_unknown = np.isnan(values)
+            return np.where(is_unknown, -np.inf, values) if is_unknown.any() else values, values
+        shape = (len(self.names) + 1, values.shape[1])
+        highest, lowest = np.full(shape, -np.inf), np.full(shape, np.inf)
+        order = np.argsort(self.unit_of, kind="stable")
+        # Index -1, of ranks in no unit, is the last row.
+        units, begins = np.unique(self.unit_of[order], return_index=True)
+        inside = values[order]
+        is_unknown = np.isnan(inside)
+        highest[units] = np.maximum.reduceat(np.where(is_unknown, -np.inf, inside), begins)
+        lowest[units] = np.minimum.reduceat(np.where(is_unknown, np.inf, inside), begins)
+        return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]
+
+
+def beyond_others(values: Matrix) -> Matrix:
+    """Each value beyond the median of all others: [members, ...]; NaN where unknown."""
+    if len(values) > _MANY_RANKS:
+        return values - nan_stats.median(values, axis=0)
+    if np.isnan(values).any():
+        rows = range(len(values))
+        return values - [nan_stats.median(np.delete(values, row, axis=0), axis=0) for row in rows]
+    # Without one value of a sorted column, all values above it move down by one, so a median of
+    # the others needs no sort of its own.
+    order, num_others = np.sort(values, axis=0), len(values) - 1
+    beyond = values.copy()
+    for index in ((num_others - 1) // 2, num_others // 2):
+        beyond -= np.where(values <= order[index], order[index + 1], order[index]) / 2
+    return beyond
+
+
+def single_ranks(steps: Steps) -> Units:
+    """Every rank as a unit of its own."""
+    names = tuple(str(rank) for rank in steps.ranks)
+    return Units(kind="rank", names=names, unit_of=np.arange(len(names)))
+
+
+def groups(steps: Steps) -> Iterator[Units]:
+    """Nodes, pipeline stages, replicas and experts, where there are two or more of them."""
+    kinds = {"node": [member.node for member in steps.members]}
+    for axis, kind in _AXES.items():
+        coordinates = (member.mesh.get(axis, -1) for member in steps.members)
+        kinds[kind] = [f"{kind} {c}" if c >= 0 else "" for c in coordinates]
+    for kind, names in kinds.items():
+        # An empty name is of none.
+        unique = tuple(dict.fromkeys(name for name in names if name))
+        index = {name: number for number, name in enumerate(unique)}
+        if 1 < len(unique) < len(names):
+            unit_of = np.array([index.get(name, -1) for name in names])
+            yield Units(kind=kind, names=unique, unit_of=unit_of)
+
+
+def gapped_sets(steps: Steps, values: Matrix, threshold: float, block: int) -> Iterator[Units]:
+    """Sets of two ranks to half of all that came together after the others, by blocks of steps.
+
+    A block of so many steps names a set when its ranks' medians lie beyond all others' by more than
+    the threshold. Values are seconds, [ranks, steps]; NaN where unknown.
+    """
+    num_ranks, seen = len(values), set[bytes]()
+    half = num_ranks // 2
+    if half <= 1:
+        return
+    # Any of the blocks could have chosen a set of any size, so a test must correct for all.
+    num_candidates = float(values.shape[1] * half)
+    for begin in range(0, values.shape[1] - block + 1, block):
+        medians = nan_stats.median(values[:, begin : begin + block], axis=1)
+        # An unknown rank is put next to the lowest one, where it makes no gap.
+        lowest = nan_stats.number(nan_stats.lowest(medians, axis=0)) or 0.0
+        medians = np.nan_to_num(medians, nan=lowest)
+        order = np.argsort(-medians, kind="stable")
+        gaps = medians[order[:half]] - medians[order[1 : half + 1]]
+        size = int(np.argmax(np.nan_to_num(gaps))) + 1
+        unit_of = np.where(np.isin(np.arange(num_ranks), order[:size]), 0, -1)
+        if size > 1 and gaps[size - 1] > threshold and unit_of.tobytes() not in seen:
+            seen.add(unit_of.tobytes())
+            name = ", ".join(str(steps.ranks[row]) for row in np.flatnonzero(unit_of == 0))
+            yield Units(kind="ranks", names=(name,), unit_of=unit_of, num_candidates=num_candidates)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scores:
-    """The figures that verdicts rest on.
+    """The figures that verdicts rest on: seconds, [ranks, steps] where nothing else stands.
 
     Attributes:
-        account: owners of the time that is judged.
         own_work: own work of all phases, with waits for a core, which nobody knows from work that
-            cold caches make longer: seconds, [ranks, steps].
-        waits: for other ranks: seconds, [ranks, steps]; NaN where they compare with none.
+            cold caches make longer.
+        waits: for other ranks; NaN where they compare with none.
         unheld_waits: the same as if no rank had been stopped or had collected garbage, which then
             waits so much longer.
-        rank_margin: by how much each rank itself kept all others waiting: the shortest unheld wait
-            of the others minus its longest: seconds, [ranks, steps]; NaN where either is unknown,
-            or where planned work explains the lateness.
-        node_margin: the same of each node, in the order of ``Steps.nodes``: [nodes, steps]; None on
-            one node.
-        last_share: share of the steps in which the rank came last [ranks].
-        step_seconds: duration of each step, median over the ranks: seconds, [steps].
+        planned: checkpoint and evaluation beyond the rank that had least of them.
+        rank_margin: by how much each rank kept all others waiting, as ``margin_of`` has it.
+        step_seconds: duration of each step, median over the ranks [steps].
         job_seconds: how long each step took the job: that of the slowest rank where times are
-            the ranks' own, else ``step_seconds``: seconds, [steps].
+            the ranks' own, else ``step_seconds`` [steps].
+        covered_seconds: wall time of all steps.
     """
 
     account: Account
     own_work: Matrix
     waits: Matrix
     unheld_waits: Matrix
+    planned: Matrix
     rank_margin: Matrix
-    node_margin: Matrix | None
-    last_share: Matrix
     step_seconds: Matrix
     job_seconds: Matrix
+    covered_seconds: float
 
     @property
     def median_step_seconds(self) -> float:
@@ -95,36 +224,59 @@ class Scores:
         """Margin in seconds over which a rank is late in a step."""
         return MIN_EFFECT_RATIO * self.median_step_seconds
 
+    @property
+    def noise_threshold(self) -> float:
+        """The same, and beyond the noise of own work."""
+        return max(self.threshold, noise_limit(sample_rows(self.account.own_work)))
+
 
 def score(steps: Steps, *, own_times: bool = False) -> Scores:
-    """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
-    account, planned = divide(steps), _planned(steps)
-    is_known = is_wait_known(steps, account)
+    """Scores all ranks of an attempt; ``own_times`` as in ``Recording``."""
+    account, took_part = divide(steps), ~np.isnan(steps.sync)
+    # Where no collective was recorded, waits compare as far as another rank's work explains them.
+    is_hidden = ~took_part.any(axis=0) & (account.waited > 0).any(axis=0)
+    is_known = took_part | (is_hidden & ~np.isnan(steps.seconds))
     waits = account.waited if is_known.all() else np.where(is_known, account.waited, np.nan)
     step_seconds = nan_stats.median(steps.seconds, axis=0)
-    held = [account.host[name] for name in HELD if name in account.host]
-    unheld = total_of([waits, *held]) if held else waits
+    unheld = total_of([waits, *(account.host[name] for name in HELD if name in account.host)])
     queued = [account.host["queued"]] if "queued" in account.host else []
-    margin = _margin(unheld, unheld, planned)
+    planned = _planned(account)
+    job_seconds = nan_stats.highest(steps.seconds, axis=0) if own_times else step_seconds
     return Scores(
         account=account,
         own_work=total_of([*account.own.values(), *queued]),
         waits=waits,
         unheld_waits=unheld,
-        rank_margin=margin,
-        node_margin=_margin_of_nodes(steps, unheld, planned),
-        last_share=last_share(margin),
+        planned=planned,
+        rank_margin=margin_of(single_ranks(steps), unheld, planned),
         step_seconds=step_seconds,
-        job_seconds=nan_stats.highest(steps.seconds, axis=0) if own_times else step_seconds,
+        job_seconds=job_seconds,
+        # A column of means covers several steps, and so do its seconds.
+        covered_seconds=float(np.nansum(steps.sum_over_columns(job_seconds))),
     )
 
 
-def last_share(margin: Matrix) -> Matrix:
-    """Share of the steps in which each unit came after all others [units].
+def _planned(account: Account) -> Matrix:
+    own = np.nan_to_num(total_of(account.planned.values()))
+    beyond: Matrix = own - own.min(axis=0, initial=np.inf)
+    # A loop may write its checkpoint in the step that it delays, or after the last collective of
+    # the step before.
+    return np.maximum(beyond, np.pad(beyond, ((0, 0), (1, 0)))[:, :-1])
 
-    Args:
-        margin: by how much it did: seconds, [units, steps]; NaN where unknown.
+
+def margin_of(units: Units, waits: Matrix, planned: Matrix) -> Matrix:
+    """By how much each unit kept all others waiting: their shortest wait minus its longest.
+
+    Waits and planned work are seconds, [ranks, steps]; the margin is [units, steps], NaN where
+    either wait is unknown, or where planned work explains the lateness.
     """
+    margin = units.margin(-waits)
+    planned = units.extremes(planned)[0][: len(margin)]
+    return np.where((margin > 0) & (planned >= _PLANNED_SHARE * margin), np.nan, margin)
+
+
+def last_share(margin: Matrix) -> Matrix:
+    """Share of the steps in which each unit came after all others [units], by its margin."""
     return nan_stats.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
 
 
@@ -136,10 +288,7 @@ def excess(values: Matrix, rows: list[int]) -> Matrix:
 
 
 def slow_phase(
-    phases: Mapping[str, Matrix],
-    rows: list[int],
-    columns: slice | Integers,
-    late_seconds: float,
+    phases: Mapping[str, Matrix], rows: list[int], columns: slice | Integers, late_seconds: float
 ) -> tuple[str | None, float | None]:
     """The phase of some rows that is most beyond the others', and by how many seconds a step.
 
@@ -156,86 +305,13 @@ def slow_phase(
     return phase, beyond[phase]
 
 
-def _margin_of_nodes(steps: Steps, waits: Matrix, planned: Matrix) -> Matrix | None:
-    if len(steps.nodes) <= 1:
-        return None
-    members = list(steps.rows_by_node.values())
-    return _margin(
-        np.array([nan_stats.lowest(waits[rows], axis=0) for rows in members]),
-        np.array([nan_stats.highest(waits[rows], axis=0) for rows in members]),
-        np.array([nan_stats.highest(planned[rows], axis=0) for rows in members]),
-    )
-
-
-def _margin(shortest: Matrix, longest: Matrix, planned: Matrix) -> Matrix:
-    """Margin of units whose ranks wait for ``shortest`` to ``longest`` seconds.
-
-    All three are seconds, [units, steps].
-    """
-    others = smallest_of_others(np.where(np.isnan(shortest), np.inf, shortest))
-    margin = np.where(np.isinf(others) | np.isnan(shortest), np.nan, others) - longest
-    is_planned = (margin > 0) & (planned >= _PLANNED_SHARE * margin)
-    return np.where(is_planned, np.nan, margin)
-
-
-def smallest_of_others(values: Matrix) -> Matrix:
-    """For each unit the smallest value of all others in that step [units, steps].
-
-    Args:
-        values: [units, steps], infinite where unknown, as results are where no other is known.
-    """
-    if len(values) <= 1:
-        return np.full_like(values, np.inf)
-    lowest = np.argmin(values, axis=0)
-    first, second = np.partition(values, 1, axis=0)[:2].copy()
-    others: Matrix = np.where(np.arange(len(values))[:, None] == lowest, second, first)
-    return others
-
-
-def is_wait_known(steps: Steps, account: Account) -> Flags:
-    """Where waits of a rank compare with those of others [ranks, steps].
-
-    Where no collective was recorded, they do as far as another rank's work explains them.
-    """
-    took_part = ~np.isnan(steps.sync)
-    is_hidden = ~took_part.any(axis=0) & (account.waited > 0).any(axis=0)
-    is_known: Flags = took_part | (is_hidden & ~np.isnan(steps.seconds))
-    return is_known
-
-
-def _planned(steps: Steps) -> Matrix:
-    """Checkpoint and evaluation beyond the rank that had least of them: seconds, [ranks, steps]."""
-    own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in PLANNED_PHASES], axis=0)
-    beyond: Matrix = own - own.min(axis=0, initial=np.inf)
-    # A loop may write its checkpoint in the step that it delays, or after the last collective of
-    # the step before.
-    before = np.pad(beyond, ((0, 0), (1, 0)))[:, :-1]
-    return np.maximum(beyond, before)
-
-
-# Share of a rank's steps; of fewer that are left nobody knows what is usual.
-MOST_SLOW = 0.9
-# Independence is a property of the noise, and this many rows estimate it well enough.
-_MAX_SAMPLED_ROWS = 1024
-
-
 def beyond_usual(own_work: Matrix, slow: Flags | None = None) -> Matrix:
     """Own work beyond what is usual for the rank: seconds, [ranks, steps].
 
-    Args:
-        own_work: seconds, [ranks, steps].
-        slow: cells that are not usual [ranks, steps]; a rank with few others counts whole.
+    Cells that are ``slow`` are not usual [ranks, steps]; a rank with few others counts whole.
     """
+    usual_work = own_work
     if slow is not None:
         is_long = slow.mean(axis=1, keepdims=True) > MOST_SLOW
         usual_work = np.where(slow & ~is_long, np.nan, own_work)
-    else:
-        usual_work = own_work
-    usual = nan_stats.quantile(usual_work, USUAL_QUANTILE, axis=1)
-    beyond: Matrix = own_work - usual[:, None]
-    return beyond
-
-
-def sample_rows(values: Matrix) -> Matrix:
-    """Every n-th row of [rows, steps], at most ``_MAX_SAMPLED_ROWS`` of them."""
-    return values[:: 1 + len(values) // _MAX_SAMPLED_ROWS]
+    return own_work - nan_stats.quantile(usual_work, USUAL_QUANTILE, axis=1)[:, None]

@@ -19,8 +19,7 @@ from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_records.page.replicas import counts_data
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
-from lockstep_reports.readers.page_columns import ROW_DTYPE, phase_column
-from lockstep_reports.readers.pages import rows_by_clock
+from lockstep_reports.readers.pages import ROW_DTYPE, phase_column, rows_by_clock
 from lockstep_reports.top.table import (
     STILL,
     RankRow,

@@ -8,6 +8,7 @@ others have completed. Everybody else is a victim, in whatever group it waits.
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from lockstep_reports.recording.collectives import FlightRecorderLog, RankOperation
 from lockstep_reports.verdict.verdict import Verdict, unknown
@@ -19,15 +20,20 @@ _BATCH_NS = 1_000_000
 _SYNCHRONISING = frozenset(
     {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "allreduce_coalesced"}
 )
+_MAX_EVIDENCE = 16
+State = Literal["outside", "unstarted", "queued", "inside", "through", "unseen"]
+"""Where a rank is that an operation needs: it has not entered it; it is in it, and its device has
+not begun what the other's runs; it has entered it behind an older one; it is in it like the other;
+it has completed it; it left no dump, or nothing is known of it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wait:
-    """A rank needs another one for an operation."""
+class Wait(NamedTuple):
+    """A dumped rank needs another one for an operation."""
 
     waiter: int
     missing: int
     operation: RankOperation
+    state: State
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,22 +41,17 @@ class WaitGraph:
     """Who waits for whom.
 
     Attributes:
-        waits: of dumped ranks for dumped ranks.
-        undumped: of dumped ranks for ranks without a dump, or of which nothing is known.
         stuck: the operation that a rank has not completed and its fellow members have.
-        entered: operations that all members have entered, by the rank that is in one.
-        unstarted: ranks whose device has not begun the oldest operation that others' devices run.
-        queued: waits for ranks that have entered the operation behind an older one.
         idle: dumped ranks with nothing outstanding.
     """
 
     waits: list[Wait] = field(default_factory=list)
-    undumped: list[Wait] = field(default_factory=list)
     stuck: dict[int, RankOperation] = field(default_factory=dict)
-    entered: dict[int, RankOperation] = field(default_factory=dict)
-    unstarted: set[int] = field(default_factory=set)
-    queued: list[Wait] = field(default_factory=list)
-    idle: tuple[int, ...] = ()
+    idle: frozenset[int] = frozenset()
+
+    def select(self, *states: State) -> list[Wait]:
+        """The waits for ranks in one of these states."""
+        return [wait for wait in self.waits if wait.state in states]
 
     def roots(self) -> tuple[int, ...]:
         """Ranks that others wait for and that wait for nobody themselves.
@@ -58,36 +59,51 @@ class WaitGraph:
         They have nothing outstanding, are stuck in what their fellow members have completed, or
         their device has not begun what the others' devices run.
         """
-        waiters = {wait.waiter for wait in (*self.waits, *self.queued)}
-        missing = {wait.missing for wait in self.waits}
-        held_up = (missing & (set(self.idle) | self.unstarted)) | (self.stuck.keys() - waiters)
+        waiters = {wait.waiter for wait in self.select("outside", "unstarted", "queued")}
+        held_up = {wait.missing for wait in self.select("outside")} & self.idle
+        held_up |= {wait.missing for wait in self.select("unstarted")} | self.stuck.keys()
         return tuple(sorted(held_up - waiters))
 
     def circle(self) -> tuple[int, ...]:
         """Ranks that wait for each other in a circle that nobody outside holds up; else empty."""
         after: dict[int, set[int]] = {}
-        for wait in (*self.waits, *self.queued):
+        for wait in self.select("outside", "unstarted", "queued"):
             after.setdefault(wait.waiter, set()).add(wait.missing)
         reached = {rank: _reachable(rank, after) for rank in after}
-        for rank in sorted(after):
-            ahead = reached[rank]
+        for rank, ahead in sorted(reached.items()):
             # A circle with a way out waits for whoever is there.
             if rank in ahead and all(rank in reached.get(other, ()) for other in ahead):
                 return tuple(sorted(ahead))
         return ()
 
 
+def _reachable(start: int, after: dict[int, set[int]]) -> set[int]:
+    """Ranks that a rank waits for, at first or any other hand."""
+    reached: set[int] = set()
+    ahead = after.get(start, set())
+    while ahead:
+        reached |= ahead
+        ahead = set().union(*(after.get(rank, ()) for rank in ahead)) - reached
+    return reached
+
+
 def wait_graph(log: FlightRecorderLog) -> WaitGraph:
     """The graph of a log, from each rank's oldest outstanding operation."""
     behind = {rank for (_, rank), p in log.phases_at_hang.items() if p.entered > p.completed}
     idle = (rank for rank in log.ranks if rank not in behind and not log.outstanding.get(rank))
-    graph = WaitGraph(idle=tuple(idle))
+    graph = WaitGraph(idle=frozenset(idle))
     for rank in log.ranks:
         for operation in _oldest(log, rank):
-            if operation.is_point_to_point:
-                _add_pair(graph, log, operation)
+            peers = operation.peers
+            if not operation.is_point_to_point:
+                peers = tuple(m for m in log.groups.get(operation.group, ()) if m != rank)
+            waits = [Wait(rank, peer, operation, _state(log, peer, operation)) for peer in peers]
+            num_through = sum(wait.state == "through" for wait in waits)
+            if num_through and (operation.kind in _SYNCHRONISING or num_through == len(waits)):
+                # Those who are through took its contribution: the rank itself is stuck.
+                graph.stuck[rank] = operation
             else:
-                _add_collective(graph, log, operation)
+                graph.waits += waits
     return graph
 
 
@@ -106,87 +122,34 @@ def _oldest(log: FlightRecorderLog, rank: int) -> tuple[RankOperation, ...]:
     )
 
 
-def _add_pair(graph: WaitGraph, log: FlightRecorderLog, operation: RankOperation) -> None:
-    """A send or a receive waits for its peer, unless the peer stands in the other half of it."""
-    for peer in operation.peers:
-        wait = Wait(waiter=operation.rank, missing=peer, operation=operation)
-        if peer not in log.outstanding:
-            graph.undumped.append(wait)
-            continue
-        half = next((each for each in _oldest(log, peer) if _are_halves(each, operation)), None)
-        if half is None:
-            is_queued = any(_are_halves(each, operation) for each in log.outstanding[peer])
-            (graph.queued if is_queued else graph.waits).append(wait)
-        else:
-            _add_entered(graph, wait, half)
+def _state(log: FlightRecorderLog, peer: int, operation: RankOperation) -> State:
+    """Where a rank is that an operation of another one needs."""
+    phase = log.phases_at_hang.get((operation.group, peer))
+    is_pair = operation.is_point_to_point
+    if peer not in log.outstanding or (phase is None and not is_pair):
+        return "unseen"
+    if phase is not None and not is_pair and phase.completed >= operation.sequence:
+        return "through"
+    if phase is not None and not is_pair and phase.entered < operation.sequence:
+        return "outside"
+    same = [each for each in log.outstanding[peer] if _belong_together(each, operation)]
+    if not same:
+        # Of a collective its counters say that it has entered it; of a pair nothing does.
+        return "outside" if is_pair else "inside"
+    first = next((each for each in same if each in _oldest(log, peer)), None)
+    if first is None:
+        return "queued"
+    # Where starts are recorded, the device that has not begun is waited for.
+    return "unstarted" if operation.is_started and first.is_started is False else "inside"
 
 
-def _are_halves(half: RankOperation, other: RankOperation) -> bool:
-    return half.is_point_to_point and half.is_send != other.is_send and other.rank in half.peers
-
-
-def _add_entered(graph: WaitGraph, wait: Wait, other: RankOperation) -> None:
-    """Both are in it: where starts are recorded, the device that has not begun is waited for."""
-    if wait.operation.is_started and other.is_started is False:
-        graph.unstarted.add(wait.missing)
-        graph.waits.append(wait)
-    else:
-        graph.entered.setdefault(wait.waiter, wait.operation)
-
-
-def _add_collective(graph: WaitGraph, log: FlightRecorderLog, operation: RankOperation) -> None:
-    """A collective waits for members that have not entered it."""
-    rank, group, number = operation.rank, operation.group, operation.sequence
-    others = [member for member in log.groups.get(group, ()) if member != rank]
-    completed, inside = [], []
-    for member in others:
-        wait = Wait(waiter=rank, missing=member, operation=operation)
-        phase = log.phases_at_hang.get((group, member))
-        if member not in log.outstanding or phase is None:
-            graph.undumped.append(wait)
-        elif phase.completed >= number:
-            completed.append(member)
-        elif phase.entered < number:
-            graph.waits.append(wait)
-        else:
-            inside.append(wait)
-    if completed and (operation.kind in _SYNCHRONISING or len(completed) == len(others)):
-        # Those who are through took its contribution: the rank itself is stuck.
-        graph.stuck[rank] = operation
-        graph.waits = [wait for wait in graph.waits if wait.waiter != rank]
-        return
-    for wait in inside:
-        _add_inside(graph, log, wait)
-
-
-def _add_inside(graph: WaitGraph, log: FlightRecorderLog, wait: Wait) -> None:
-    """Adds a member that has entered the same collective, perhaps behind an older operation."""
-    same = [
-        each
-        for each in log.outstanding.get(wait.missing, ())
-        if (each.group, each.sequence) == (wait.operation.group, wait.operation.sequence)
-        and not each.is_point_to_point
-    ]
-    oldest = _oldest(log, wait.missing)
-    if same and same[0] not in oldest:
-        graph.queued.append(wait)
-    elif same:
-        _add_entered(graph, wait, same[0])
-    else:
-        graph.entered.setdefault(wait.waiter, wait.operation)
-
-
-def _reachable(start: int, after: dict[int, set[int]]) -> set[int]:
-    """Ranks that a rank waits for, at first or any other hand."""
-    reached: set[int] = set()
-    ahead = after.get(start, set())
-    while ahead:
-        reached |= ahead
-        ahead = set().union(*(after.get(rank, ()) for rank in ahead)) - reached
-    return reached
-
-
-_MAX_EVIDENCE = 16
+def _belong_together(operation: RankOperation, other: RankOperation) -> bool:
+    """Whether one is a rank's part of the collective, or the other half of the pair."""
+    if other.is_point_to_point:
+        is_half = operation.is_point_to_point and operation.is_send != other.is_send
+        return is_half and other.rank in operation.peers
+    is_same = (operation.group, operation.sequence) == (other.group, other.sequence)
+    return is_same and not operation.is_point_to_point
 
 
 def judge_hang(log: FlightRecorderLog) -> Verdict:
@@ -197,41 +160,22 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
         return mismatch
     graph = wait_graph(log)
     if circle := graph.circle():
-        waits = [wait for wait in graph.waits if wait.waiter in circle]
+        waits = [w for w in graph.select("outside", "unstarted") if w.waiter in circle]
         why = (
             f"{_listed(circle)} wait for each other in a circle that nobody else holds up:"
             " their order of operations differs."
         )
         return unknown(why, *_sentences(log, graph, waits), cause="deadlock")
     if roots := graph.roots():
-        return _name_roots(log, graph, roots)
-    if graph.undumped:
-        return _judge_undumped(log, graph)
+        waits = [w for w in graph.select("outside", "unstarted") if w.missing in roots]
+        evidence = _sentences(log, graph, waits)
+        if 2 * len(roots) <= len(log.ranks):
+            return Verdict(
+                kind="rank", ranks=roots, cause="hang", confidence=0.9, evidence=evidence
+            )
+        count = f"{plural(len(roots), 'rank')} of {len(log.ranks)}"
+        return unknown(f"{count} are out of step: no single rank's.", *evidence, cause="hang")
     return _judge_without_roots(log, graph)
-
-
-def _name_roots(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
-    """The roots, unless they are most of the ranks."""
-    waits = [wait for wait in graph.waits if wait.missing in roots]
-    sentences = _sentences(log, graph, waits)
-    if 2 * len(roots) > len(log.ranks):
-        why = f"{plural(len(roots), 'rank')} of {len(log.ranks)} are out of step: no single rank's."
-        return unknown(why, *sentences, cause="hang")
-    return Verdict(kind="rank", ranks=roots, cause="hang", confidence=0.9, evidence=sentences)
-
-
-def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
-    """Unknown: a rank without a dump may be missing, or stand in the operation with the others."""
-    waits = [wait for wait in graph.undumped if wait.missing not in log.ranks]
-    silent = sorted({wait.missing for wait in waits})
-    why = "The dumps do not show who has not entered what the others wait in."
-    if silent:
-        them = "it" if len(silent) == 1 else "them"
-        why = (
-            f"{_listed(silent)} left no dump, and the others wait for {them} or with {them}: look"
-            " there first."
-        )
-    return unknown(why, *_sentences(log, graph, waits), cause="hang")
 
 
 def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> tuple[str, ...]:
@@ -295,19 +239,31 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
 
 def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
     """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
-    num_dumps = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
-    stuck = {*graph.entered, *(wait.waiter for wait in graph.waits)}
+    why = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
+    stuck = {wait.waiter for wait in graph.select("outside", "unstarted", "inside")}
+    if unseen := graph.select("unseen"):
+        waits = [wait for wait in unseen if wait.missing not in log.ranks]
+        silent = sorted({wait.missing for wait in waits})
+        first = "The dumps do not show who has not entered what the others wait in."
+        if silent:
+            them = "it" if len(silent) == 1 else "them"
+            first = (
+                f"{_listed(silent)} left no dump, and the others wait for {them} or with {them}: "
+                "look there first."
+            )
+        return unknown(first, *_sentences(log, graph, waits), cause="hang")
     if stuck:
-        why = (
+        first = (
             f"{_listed(stuck)} stand in operations that every rank they need has entered: which"
             " rank or link holds them up is not in the dumps."
         )
-        return unknown(why, num_dumps, cause="hang")
-    if log.overwritten:
-        why = (
+    elif log.overwritten:
+        first = (
             f"The rings of {_listed(log.overwritten).lower()} no longer hold the oldest"
             " operation that is outstanding; record more with TORCH_FR_BUFFER_SIZE."
         )
-        return unknown(why, num_dumps, cause="hang")
-    evidence = ("No rank waits for another in any collective.", num_dumps)
-    return Verdict(kind="nobody", evidence=evidence)
+    else:
+        return Verdict(
+            kind="nobody", evidence=("No rank waits for another in any collective.", why)
+        )
+    return unknown(first, why, cause="hang")

@@ -8,16 +8,16 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports.recording.account import HELD
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.candidates import Candidate, Found, common_work, place_ends, search
+from lockstep_reports.recording.steps import Steps, timed_steps
+from lockstep_reports.search.candidates import Candidate, place_ends, search
 from lockstep_reports.search.late import WINDOW_STEPS, Stretch
 from lockstep_reports.search.score import Scores, beyond_usual, excess, score
-from lockstep_reports.verdict import evidence
-from lockstep_reports.verdict.evidence import episode_of, held_episodes
+from lockstep_reports.verdict import sentences
+from lockstep_reports.verdict.episodes import episode_of, held_episodes
 from lockstep_reports.verdict.hang import judge_hang
-from lockstep_reports.verdict.independent import judge_independent
 from lockstep_reports.verdict.losses import (
     Loss,
     charge,
@@ -25,14 +25,13 @@ from lockstep_reports.verdict.losses import (
     list_losses,
     with_costs,
 )
-from lockstep_reports.verdict.own_times import judge_own_times
-from lockstep_reports.verdict.owners import judge_losses
+from lockstep_reports.verdict.own_times import judge_independent, judge_own_times
 from lockstep_reports.verdict.verdict import (
-    MAX_CONFIDENCE,
     MIN_SHARE,
     Episode,
     Verdict,
     rank_by_cost,
+    slow_workload,
     unknown,
 )
 from lockstep_reports.wording import duration, list_ranks, percent, plural
@@ -46,6 +45,8 @@ _MIN_EXPLAINED_SHARE = 0.5
 # rounds few of them. The bound on false
 # alarms holds at any number of steps, so shorter windows only lose sensitivity.
 _SHORT_WINDOW_STEPS = 5
+# How much more work than usual all ranks must have in slow steps to explain these by it.
+_MIN_MORE_WORK = 1.05
 
 
 class Judgement(NamedTuple):
@@ -58,59 +59,44 @@ class Judgement(NamedTuple):
 
 def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Judgement:
     """The verdict, and the episodes in the order of their beginning."""
-    missing = evidence.missing_ranks(steps)
-    if why := evidence.why_unknown(steps, scores, 2 * window_steps):
+    missing = sentences.missing_ranks(steps)
+    if why := sentences.why_unknown(steps, scores, 2 * window_steps):
         return Judgement(unknown(why, *missing))
-    found = search(steps, scores, window_steps)
-    loads = [explained_by_load(steps, candidate) for candidate in found.candidates]
-    slow = [late for late, load in zip(found.candidates, loads, strict=True) if load is None]
+    found, brief, common = search(steps, scores, window_steps)
+    loads = [_explain_by_load(steps, candidate) for candidate in found]
+    slow = [late for late, load in zip(found, loads, strict=True) if load is None]
     own = [episode_of(steps, scores, each) for each in place_ends(slow, len(steps.numbers))]
-    first_charges = charge(steps, scores, own)
-    held = held_episodes(steps, scores, first_charges, window_steps)
-    in_order = sorted([*own, *held], key=lambda e: (e.start_step, e.ranks))
-    charges = charge(steps, scores, in_order)
-    episodes = with_costs(in_order, charges, steps.ranks)
+    charges = charge(steps, scores, own)
+    costs = {name: charges.cost_of(name, steps.seconds.shape) for name in HELD}
+    own += held_episodes(steps, scores, costs, window_steps)
+    episodes = with_costs(steps, sorted(own, key=lambda e: (e.start_step, e.ranks)), charges)
     losses = list_losses(steps, scores, charges, episodes)
-    least = MIN_SHARE * float(np.nansum(steps.sum_over_columns(scores.step_seconds)))
     late_seconds = sum(episode.lost_seconds for episode in episodes)
-    verdict = None
-    if late_seconds >= least:
-        verdict = _name_slow(steps, episodes, losses, scores.tolerated_loss_seconds)
+    verdict = next(filter(None, loads), None)
+    if late_seconds >= MIN_SHARE * scores.covered_seconds:
+        verdict = _name_slow(steps, scores, episodes, losses) or verdict
+    if verdict is None and (blind := tuple(sentences.why_blind(steps, scores))):
+        verdict = unknown(*blind)
+    if verdict is None and common is not None:
+        verdict = _judge_common(steps, scores, *common)
     if verdict is None:
-        load = next(filter(None, loads), None)
-        verdict = _name_nobody(steps, scores, (found, late_seconds), load)
-    verdict = judge_losses(steps, scores, verdict, losses)
+        evidence = sentences.why_nobody(steps, scores, late_seconds)
+        hiccups = sentences.why_brief(steps, scores, brief)
+        verdict = Verdict(kind="nobody", evidence=(*evidence, *hiccups))
+    verdict = sentences.judge_losses(steps, scores, verdict, losses)
     return Judgement(replace(verdict, evidence=(*verdict.evidence, *missing)), episodes, losses)
 
 
-def _name_nobody(
-    steps: Steps, scores: Scores, late: tuple[Found, float], load: Verdict | None
-) -> Verdict:
-    """The verdict without a slow rank: the workload, nobody, or unknown."""
-    found, late_seconds = late
-    if load is not None:
-        return load
-    if blind := evidence.why_blind(steps, scores):
-        return unknown(*blind)
-    if found.common and (slow := slow_workload(steps, scores, found.common[0])):
-        return slow
-    lost_seconds = sum(float(candidate.cost.sum()) for candidate in found.brief)
-    ranks = [tuple(steps.ranks[row] for row in candidate.rows) for candidate in found.brief]
-    hiccups = evidence.why_brief(ranks, lost_seconds / float(np.nansum(scores.step_seconds)))
-    return Verdict(
-        kind="nobody", evidence=(*evidence.why_nobody(steps, scores, late_seconds), *hiccups)
-    )
-
-
 def _name_slow(
-    steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss], beside_waits: float
+    steps: Steps, scores: Scores, episodes: Sequence[Episode], losses: Sequence[Loss]
 ) -> Verdict | None:
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence. Other work takes caches as well as cores.
     of_host = [loss.lost_seconds for loss in losses if loss.kind == "busy_host"]
     costliest = max([*(e.lost_seconds for e in episodes), *of_host], default=0.0)
     least = _MIN_SHARE_OF_COSTLIEST * costliest
-    slow = [e for e in episodes if e.lost_seconds >= max(least, 0.0 if e.cause else beside_waits)]
+    beside_waits = max(least, scores.tolerated_loss_seconds)
+    slow = [e for e in episodes if e.lost_seconds >= (least if e.cause else beside_waits)]
     if not slow:
         return None
     worst = min(slow, key=rank_by_cost)
@@ -167,21 +153,18 @@ def judge_recording(recording: Recording, scores: Scores) -> Judgement:
 
 def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
     """Judges every collective as a step of its own: the late rank has the shortest one."""
-    rows = [steps.ranks.index(rank) for rank in log.ranks]
-    nothing = np.full(log.seconds.shape, np.nan)
-    samples = replace(
-        steps,
-        members=tuple(steps.members[row] for row in rows),
-        numbers=np.arange(log.seconds.shape[1]),
-        seconds=np.where(np.isnan(log.between), log.seconds, log.between),
-        phases={name: np.zeros_like(nothing) for name in steps.phases} | {"sync": log.seconds},
-        start=nothing,
-        first_arrival=nothing,
-        last_arrival=nothing,
-        loss=nothing,
-    )
     if len(log.ranks) <= 1:
         return unknown("No collective was recorded by two ranks or more; lateness needs that.")
+    samples = timed_steps(
+        steps.job_id,
+        list(log.ranks),
+        np.arange(log.seconds.shape[1]),
+        np.where(np.isnan(log.between), log.seconds, log.between),
+        sync=log.seconds,
+        world_size=steps.world_size,
+    )
+    members = tuple(member for member in steps.members if member.rank in log.ranks)
+    samples = replace(samples, members=members)
     verdict = judge(samples, score(samples), _SHORT_WINDOW_STEPS).verdict
     if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
         why = "None of the ranks that were read is slow, but most ranks were not read."
@@ -189,95 +172,58 @@ def _judge_collectives(steps: Steps, log: CollectiveLog) -> Verdict:
     return verdict
 
 
-LOADS = "tokens", "sequence_lengths"
-"""Causes that a recording of the amount of work proves."""
-# How much more work than usual all ranks must have in slow steps to explain these by it.
-_MIN_MORE_WORK = 1.05
-
-
-def explained_by_load(steps: Steps, candidate: Candidate) -> Verdict | None:
+def _explain_by_load(steps: Steps, candidate: Candidate) -> Verdict | None:
     """The workload, when the candidate had so much more to do than the others; else None."""
-    columns = candidate.stretch.columns
-    rows = list(candidate.rows)
+    columns, rows = candidate.stretch.columns, candidate.rows
     work = np.sum([steps.phases[name][:, columns] for name in ("forward", "backward")], axis=0)
     longer = _ratio(work, rows) - 1
-    for cause, load in _loads(steps).items():
-        if not longer > 0:
-            continue
+    for cause, load in _loads(steps).items() if longer > 0 else ():
         more = _ratio(load[:, columns], rows) - 1
         if more >= _MIN_EXPLAINED_SHARE * longer:
             unit = "tokens" if cause == "tokens" else "squared sequence lengths"
-            ranks = list_ranks([steps.ranks[row] for row in rows])
             sentence = (
-                f"Rank {ranks} took {percent(longer)} longer forward and backward, but had "
-                f"{percent(more)} more {unit} to work on: the data is uneven."
+                f"rank {list_ranks([steps.ranks[row] for row in rows])} took {percent(longer)} "
+                f"longer forward and backward, but had {percent(more)} more {unit} to work on: the "
+                "data is uneven."
             )
-            return _workload(steps, candidate.stretch, cause, sentence)
+            return slow_workload(steps, candidate.stretch, cause, sentence)
     return None
 
 
 def _loads(steps: Steps) -> dict[str, Matrix]:
-    """What the recording knows of the amount of work [ranks, steps], by cause."""
-    loads = zip(LOADS, (steps.tokens, steps.sequence_squares), strict=True)
-    return {cause: load for cause, load in loads if load is not None}
+    """What a recording of the amount of work proves a cause by, by that cause: [ranks, steps]."""
+    loads = {"tokens": steps.tokens, "sequence_lengths": steps.sequence_squares}
+    return {cause: load for cause, load in loads.items() if load is not None}
 
 
 def _ratio(values: Matrix, rows: list[int]) -> float:
-    """Median over the steps of some rows' median to the others' median, from [ranks, steps]."""
+    """Median of some rows [ranks, steps] over that of the others."""
     usual = nan_stats.median(np.delete(values, rows, axis=0), axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = nan_stats.median(values[rows], axis=0) / np.where(usual > 0, usual, np.nan)
     return float(nan_stats.median(ratio))
 
 
-def slow_workload(steps: Steps, scores: Scores, stretch: Stretch) -> Verdict | None:
+def _judge_common(steps: Steps, scores: Scores, stretch: Stretch, late: Integers) -> Verdict | None:
     """The workload that was slow in a stretch; None where a busy host explains it.
 
-    It does where waits for a core are half of it. On a crowded host caches are shared too: there
-    uneven data explains it, or what ranks sleep, and no longer time on a core.
+    On a crowded host caches are shared: there uneven data explains it, or what ranks sleep, and no
+    longer time on a core. ``late`` are the columns in which all ranks worked longer.
     """
-    beyond = beyond_usual(scores.own_work)
-    common = common_work(beyond)
-    cause, sentence = _why_common(steps, common, stretch)
-    late = stretch.first + np.flatnonzero(common[0, stretch.columns] > stretch.threshold)
-    worked = float(np.nanmean(beyond[:, late]))
-    if not scores.is_crowded:
-        return _workload(steps, stretch, cause, sentence)
-    if _beyond(scores.account.queued, late) >= _MIN_EXPLAINED_SHARE * worked:
-        return None
-    is_hosts = cause is None and scores.account.slept is not None
-    if is_hosts and not _beyond(scores.account.slept, late) >= _MIN_EXPLAINED_SHARE * worked:
-        return None
-    return _workload(steps, stretch, cause, sentence)
-
-
-def _beyond(seconds: Matrix | None, late: Integers) -> float:
-    """What ranks have beyond their usual in late columns: mean seconds, of [ranks, steps]."""
-    if seconds is None:
-        return 0.0
-    return float(np.mean(beyond_usual(np.nan_to_num(seconds))[:, late]))
-
-
-def _why_common(steps: Steps, common: Matrix, stretch: Stretch) -> tuple[str | None, str]:
-    """Cause and sentence for steps in which all ranks worked longer [1, steps]."""
-    late = common[0, stretch.columns] > stretch.threshold
     sentence = (
-        f"At least three ranks in four worked longer than usual in the same {stretch.num_late} of "
+        f"at least three ranks in four worked longer than usual in the same {stretch.num_late} of "
         f"{stretch.num_known} steps; no rank is to blame."
     )
-    columns = np.arange(stretch.first, stretch.last + 1)[late]
     for cause, load in _loads(steps).items():
-        usual = float(nan_stats.median(np.delete(load, columns, axis=1)))
-        if usual > 0 and float(nan_stats.median(load[:, columns])) > _MIN_MORE_WORK * usual:
-            return cause, f"{sentence} They had more to work on."
-    return None, sentence
-
-
-def _workload(steps: Steps, stretch: Stretch, cause: str | None, sentence: str) -> Verdict:
-    start, end = int(steps.numbers[stretch.first]), int(steps.numbers[stretch.last])
-    return Verdict(
-        kind="workload",
-        cause=cause,
-        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
-        evidence=(f"From step {start} to {end}: {sentence[0].lower()}{sentence[1:]}",),
-    )
+        usual = float(nan_stats.median(np.delete(load, late, axis=1)))
+        if usual > 0 and float(nan_stats.median(load[:, late])) > _MIN_MORE_WORK * usual:
+            return slow_workload(steps, stretch, cause, f"{sentence} They had more to work on.")
+    slept = scores.account.slept
+    if scores.is_crowded and slept is not None:
+        work, sleep = (
+            float(np.mean(beyond_usual(np.nan_to_num(seconds))[:, late]))
+            for seconds in (scores.account.own_work, slept)
+        )
+        if not sleep >= _MIN_EXPLAINED_SHARE * work:
+            return None
+    return slow_workload(steps, stretch, None, sentence)

@@ -14,11 +14,15 @@ import numpy as np
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.recording.account import PLANNED_PHASES, USUAL_QUANTILE, Account, total_of
+from lockstep_reports.recording.account import (
+    HELD,
+    PLANNED_PHASES,
+    USUAL_QUANTILE,
+    Account,
+    total_of,
+)
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import noise_limit
-from lockstep_reports.search.score import Scores, sample_rows
-from lockstep_reports.search.units import beyond_others
+from lockstep_reports.search.score import Scores, beyond_others
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, saved_by_repair
 
 LossKind = Literal["slow", "busy_host", "planned", "in_turns", "rare"]
@@ -29,8 +33,6 @@ _LATE_OWNERS = frozenset({"optimizer", "other", *PLANNED_PHASES})
 _MAX_SHARE_OF_ONE_RANK = 0.6
 _MAX_RARE_STEPS, _MAX_RARE_SHARE = 8, 0.1
 _MAX_NAMED_STEPS = 8
-HELD_CAUSES = {"stopped": "process_stopped", "collector": "garbage_collection"}
-"""The cause of an episode by the host cause that it is of."""
 _MIN_TYPICAL = 2  # of two ranks the median is neither's
 _STALLS_OF_LEAST, _MIN_STALLS = 2.0, 0.7
 _MIN_GAPS, _REGULAR_SHARE = 2, 0.8
@@ -83,6 +85,17 @@ class Charges(NamedTuple):
         rows, columns, causes, costs, names = self
         return Charges(rows[mask], columns[mask], causes[mask], costs[mask], names)
 
+    def are_of(self, *names: str) -> Flags:
+        """Which have one of these owners [late]."""
+        numbers = [number for number, name in enumerate(self.names) if name in names]
+        return np.isin(self.causes, numbers)
+
+    def cost_of(self, name: str, shape: tuple[int, int]) -> Matrix:
+        """What one owner cost: seconds, [ranks, steps]."""
+        part, cost = self.select(self.are_of(name)), np.zeros(shape)
+        np.add.at(cost, (part.rows, part.columns), part.costs)
+        return cost
+
 
 def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Charges:
     """What each late rank cost in each step.
@@ -91,32 +104,29 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     measured, and whose own work did beyond the noise.
     """
     account = scores.account
-    names = tuple(account.owners)
-    if steps.is_independent:
-        return _charge_independent(scores)
     height, lateness = _append_the_end(account, scores)
-    in_episode = _mark_episodes(steps, episodes) & (lateness > 0)
-    threshold, num_own = scores.threshold, len(account.own)
-    least = max(threshold, noise_limit(sample_rows(account.own_work)))
-    is_held = _held(account) > threshold * _MIN_EXPLAINED_SHARE
+    in_episode = (_cells(steps, episodes) >= 0).any(axis=0) & (lateness > 0)
+    threshold, least, num_own = scores.threshold, scores.noise_threshold, len(account.own)
+    # By the host or planned work, in a step or the one before.
+    held = np.nan_to_num(total_of([*account.host.values(), *account.planned.values()]))
+    is_held = np.pad(held > threshold * _MIN_EXPLAINED_SHARE, ((0, 0), (1, 1)))
+    is_held = is_held[:, 1:] | is_held[:, :-1]
     rows, columns = np.nonzero(in_episode | (is_held & (height > threshold)) | (lateness > least))
-    if not len(rows):
-        return Charges(rows, columns, rows, np.zeros(0), names)
     excess, heights = _explain(account, rows, columns), height[rows, columns]
-    explained = excess.max(axis=0)
-    is_measured = (excess.argmax(axis=0) >= num_own) & (explained >= _MIN_EXPLAINED_SHARE * heights)
+    is_measured = excess.max(axis=0) >= _MIN_EXPLAINED_SHARE * heights
+    is_measured &= excess.argmax(axis=0) >= num_own
     counts = in_episode[rows, columns] | is_measured | (lateness[rows, columns] > least)
     rows, columns, heights = rows[counts], columns[counts], heights[counts]
     excess, is_measured = excess[:, counts], is_measured[counts]
-    costs = _share(height, rows, columns)
     most = _longer(account, scores, rows, columns)
     most = np.where(is_measured, np.maximum(most, excess[num_own:].sum(axis=0)), most)
-    costs = np.where(in_episode[rows, columns], costs, np.minimum(costs, most))
+    most[in_episode[rows, columns]] = np.inf
+    costs = np.minimum(_share(height, rows, columns), most)
     columns = np.minimum(columns, len(steps.numbers) - 1)
     if steps.weights is not None:
         weights = steps.weights[columns]
         costs, excess, heights = costs * weights, excess * weights, heights * weights
-    late = Charges(rows, columns, np.zeros_like(rows), costs, names)
+    late = Charges(rows, columns, np.zeros_like(rows), costs, tuple(account.owners))
     return _split(late, excess, heights, num_own, threshold)
 
 
@@ -126,18 +136,15 @@ def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
     The last column is the end of the run, where all wait for what comes after the last collective.
     """
     late = scores.lateness
-    after = total_of(values[:, -1:] for name, values in account.owners.items()
-                     if name in _LATE_OWNERS)  # fmt: skip
-    after = np.nan_to_num(after - nan_stats.lowest(after, axis=0) - np.maximum(
-        np.nan_to_num(late[:, -1:]), 0.0
-    ))  # fmt: skip
+    after = total_of(v[:, -1:] for name, v in account.owners.items() if name in _LATE_OWNERS)
+    after = after - nan_stats.lowest(after, axis=0)
+    after = np.nan_to_num(after - np.maximum(np.nan_to_num(late[:, -1:]), 0.0))
     has_waits = np.any(late[:, -1:] >= 0)
     after = np.maximum(after, 0.0) * has_waits
     waits = np.column_stack(
         [scores.waits, np.where(has_waits, after.max(initial=0) - after, np.nan)]
     )
-    lateness = np.nan_to_num(beyond_others(-waits))
-    return np.column_stack([late, after]), lateness
+    return np.column_stack([late, after]), np.nan_to_num(beyond_others(-waits))
 
 
 def _split(
@@ -158,64 +165,40 @@ def _split(
     parts.append((left, np.where(has_cause, own.argmax(axis=0), -1)))
     costs, causes = (np.concatenate(column) for column in zip(*parts, strict=True))
     rows, columns = (np.tile(values, len(parts)) for values in (late.rows, late.columns))
-    everything = Charges(rows, columns, causes, costs, late.names)
-    return everything.select(costs > 0)
+    return Charges(rows, columns, causes, costs, late.names).select(costs > 0)
 
 
-def _charge_independent(scores: Scores) -> Charges:
-    """What the host took of ranks that wait for no other: seconds of their own."""
-    names, parts = tuple(scores.account.owners), []
-    for index, name in enumerate(names):
-        held = scores.account.host.get(name)
-        if held is not None and name != "queued":
-            rows, columns = np.nonzero(np.nan_to_num(held) > scores.threshold)
-            causes = np.full(len(rows), index)
-            parts.append(Charges(rows, columns, causes, held[rows, columns], names))
-    if not parts:
-        none = np.zeros(0, int)
-        return Charges(none, none, none, np.zeros(0), names)
-    rows, columns, causes, costs = (
-        np.concatenate(column) for column in zip(*(part[:4] for part in parts), strict=True)
-    )
-    return Charges(rows, columns, causes, costs, names)
+def _cells(steps: Steps, episodes: Sequence[Episode]) -> Integers:
+    """Index of the episode of each cell, -1 where none is: [2, ranks, steps + 1].
 
-
-def _mark_episodes(steps: Steps, episodes: Sequence[Episode]) -> Flags:
-    inside = np.zeros((len(steps.members), len(steps.numbers) + 1), bool)
-    for episode in episodes:
+    First those of own work, then those of what the host took, which are charged apart.
+    """
+    cells = np.full((2, len(steps.members), len(steps.numbers) + 1), -1)
+    for index, episode in reversed(list(enumerate(episodes))):
         # What comes after the last collective of the last step is waited for in the next.
         columns = slice(episode.columns.start, episode.columns.stop + 1)
-        inside[np.isin(steps.ranks, episode.ranks), columns] = True
-    return inside
-
-
-def _held(account: Account) -> Matrix:
-    """What the host and planned work took of a rank in a step and the one before: seconds."""
-    held = np.nan_to_num(total_of([*account.host.values(), *account.planned.values()]))
-    held = np.pad(held, ((0, 0), (1, 1)))
-    longest: Matrix = np.maximum(held[:, 1:], held[:, :-1])
-    return longest
+        cells[int(episode.cause is not None), np.isin(steps.ranks, episode.ranks), columns] = index
+    return cells
 
 
 def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
     """What each owner had of late ranks beyond the others: seconds, [owners, late]."""
     before, last = np.maximum(columns - 1, 0), columns == account.waited.shape[1]
     columns = np.where(last, before, columns)
-    excess = []
-    for name, values in account.owners.items():
+    excess = np.zeros((len(account.owners), len(rows)))
+    for index, (name, values) in enumerate(account.owners.items()):
         if not np.any(values > 0):
-            excess.append(np.zeros(len(rows)))
             continue
         # Of what is measured the least of any rank is usual, of work what half of them take.
         is_typical = name in account.own and len(values) > _MIN_TYPICAL
         usual = (nan_stats.median if is_typical else nan_stats.lowest)(values, axis=0)
-        seconds = np.where(
-            last & (name not in _LATE_OWNERS), 0.0, values[rows, columns] - usual[columns]
-        )
+        seconds = values[rows, columns] - usual[columns]
         if name in _LATE_OWNERS:
             seconds = np.fmax(seconds, values[rows, before] - usual[before])
-        excess.append(np.nan_to_num(seconds))
-    return np.array(excess)
+        else:
+            seconds = np.where(last, 0.0, seconds)
+        excess[index] = np.nan_to_num(seconds)
+    return excess
 
 
 def _share(height: Matrix, rows: Integers, columns: Integers) -> Matrix:
@@ -250,108 +233,70 @@ def list_losses(
     steps: Steps, scores: Scores, charges: Charges, episodes: Sequence[Episode]
 ) -> tuple[Loss, ...]:
     """The lost time by its owners, costliest first; little without an episode counts nowhere."""
-    covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
-    least = max(scores.threshold, noise_limit(sample_rows(scores.account.own_work)))
-    charges = _drop_noise(charges, _assign(charges, episodes, steps.ranks), least)
-    shared = _shared_plans(scores.account)
-    grouped = _group(steps, charges, (episodes, shared), covered)
-    losses = sorted(grouped, key=lambda loss: -loss.lost_seconds)
-    return tuple(each for each in losses if each.kind == "slow" or each.lost_ratio > MIN_SHARE)
-
-
-def _shared_plans(account: Account) -> frozenset[str]:
-    """Planned work that all ranks do alike, so that whoever takes longest does by chance."""
-    totals = {name: np.nansum(values, axis=1) for name, values in account.planned.items()}
-    return frozenset(n for n, t in totals.items() if t.min() >= _MIN_EXPLAINED_SHARE * t.max())
-
-
-def _drop_noise(charges: Charges, owners: Integers, least: float) -> Charges:
-    """The charges without those of own work that are the tail of noise and no stalls.
-
-    A tail has most of its cost where it begins, at the ``least`` lateness that counts, and stalls
-    have it beyond.
-    """
-    own = [index for index, name in enumerate(charges.names) if name in OWN_WORK_PHASES]
-    inferred = (owners < 0) & np.isin(charges.causes, [-1, *own])
+    # Own work without an episode has to be stalls: the tail of noise has most of its cost where it
+    # begins, at the lateness that counts, and stalls have it beyond.
+    is_own = charges.are_of(*OWN_WORK_PHASES) | (charges.causes < 0)
+    inferred = is_own & (_assign(steps, charges, episodes) < 0)
     costs = charges.costs[inferred]
-    beyond = costs[costs >= _STALLS_OF_LEAST * least].sum()
-    is_tail = beyond < _MIN_STALLS * costs.sum()
-    return charges.select(~(inferred & is_tail))
+    beyond = costs[costs >= _STALLS_OF_LEAST * scores.noise_threshold].sum()
+    if beyond < _MIN_STALLS * costs.sum():
+        charges = charges.select(~inferred)
+    losses = sorted(_group(steps, scores, charges, episodes), key=lambda loss: -loss.lost_seconds)
+    return tuple(each for each in losses if each.kind == "slow" or each.lost_ratio > MIN_SHARE)
 
 
 def list_episode_losses(
     steps: Steps, scores: Scores, episodes: Sequence[Episode]
 ) -> tuple[Loss, ...]:
     """The same where waits tell nothing, and each episode states its own loss."""
-    rows = {rank: row for row, rank in enumerate(steps.ranks)}
-    covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
     losses = []
     for episode in episodes:
-        inside = np.arange(episode.columns.start, episode.columns.stop)
-        row = np.full(len(inside), rows.get(episode.ranks[0], 0))
-        charges = Charges(row, inside, row * 0 - 1, episode.lost_by_step, ())
-        loss = _loss(steps, "slow", episode.phase, charges, covered)
+        columns = np.arange(episode.columns.start, episode.columns.stop)
+        charges = Charges(columns * 0, columns, columns * 0 - 1, episode.lost_by_step, ())
+        loss = _loss(steps, scores, "slow", episode.phase, charges)
         losses.append(replace(loss, ranks=episode.ranks))
     return tuple(sorted(losses, key=lambda loss: -loss.lost_seconds))
 
 
-def with_costs(
-    episodes: Sequence[Episode], charges: Charges, ranks: Sequence[int]
-) -> tuple[Episode, ...]:
+def with_costs(steps: Steps, episodes: Sequence[Episode], charges: Charges) -> tuple[Episode, ...]:
     """The episodes with what their ranks cost by these charges."""
-    owners, changed = _assign(charges, episodes, ranks), []
+    owners, changed = _assign(steps, charges, episodes), []
     for index, episode in enumerate(episodes):
-        inside, first, stop = owners == index, episode.columns.start, episode.columns.stop
-        columns = np.minimum(charges.columns[inside], stop - 1) - first
-        costs: Matrix = np.zeros(stop - first)
-        np.add.at(costs, columns, charges.costs[inside])
-        changed.append(replace(episode, lost_by_step=costs))
+        first, stop = episode.columns.start, episode.columns.stop
+        part = charges.select(owners == index)
+        columns = np.minimum(part.columns, stop - 1) - first
+        costs = np.bincount(columns, part.costs, stop - first)
+        changed.append(replace(episode, lost_by_step=costs.astype(np.float64)))
     return tuple(changed)
 
 
-def _assign(charges: Charges, episodes: Sequence[Episode], ranks: Sequence[int]) -> Integers:
+def _assign(steps: Steps, charges: Charges, episodes: Sequence[Episode]) -> Integers:
     """Index of each charge's episode, -1 where it is in none [late]."""
-    owners, of_charges = np.full(len(charges.rows), -1), np.array(ranks)[charges.rows]
-    # What the host took has episodes of its own.
-    held = np.isin(charges.causes, [
-        index for index, name in enumerate(charges.names) if name in HELD_CAUSES
-    ])  # fmt: skip
-    for index, episode in enumerate(episodes):
-        # What comes after the last collective of the last step is waited for in the next.
-        inside = (charges.columns >= episode.columns.start) & (
-            charges.columns <= episode.columns.stop
-        )
-        inside &= np.isin(of_charges, episode.ranks) & (owners < 0)
-        owners[inside & (held == (episode.cause is not None))] = index
+    is_held = charges.are_of(*HELD).astype(int)
+    owners: Integers = _cells(steps, episodes)[is_held, charges.rows, charges.columns]
     return owners
 
 
 def _group(
-    steps: Steps,
-    charges: Charges,
-    findings: tuple[Sequence[Episode], frozenset[str]],
-    covered: float,
+    steps: Steps, scores: Scores, charges: Charges, episodes: Sequence[Episode]
 ) -> Iterator[Loss]:
-    """The losses by episode, then by cause; ``findings`` are episodes and plans of all ranks."""
-    episodes, shared = findings
-    owners = _assign(charges, episodes, steps.ranks)
+    """The losses by episode, then by cause."""
+    owners = _assign(steps, charges, episodes)
     for index in range(len(episodes)):
         part = charges.select(owners == index)
         if len(part.rows):
-            yield _loss(steps, "slow", _main_cause(part), part, covered)
-    is_free = owners < 0
-    for index in sorted(set(charges.causes[is_free].tolist())):
-        part = charges.select(is_free & (charges.causes == index))
+            main = int(np.argmax(np.bincount(part.causes + 1, weights=part.costs))) - 1
+            yield _loss(steps, scores, "slow", charges.names[main] if main >= 0 else None, part)
+    totals = {name: np.nansum(v, axis=1) for name, v in scores.account.planned.items()}
+    for index in sorted(set(charges.causes[owners < 0].tolist())):
+        part = charges.select((owners < 0) & (charges.causes == index))
         cause = charges.names[index] if index >= 0 else None
-        is_planned = cause in PLANNED_PHASES and cause not in shared
-        kind = "planned" if is_planned else _kind(cause, part, len(steps.numbers))
-        yield _loss(steps, kind, cause, part, covered)
-
-
-def _main_cause(charges: Charges) -> str | None:
-    costs = np.bincount(charges.causes + 1, weights=charges.costs)
-    index = int(np.argmax(costs)) - 1
-    return charges.names[index] if index >= 0 else None
+        kind = _kind(cause, part, len(steps.numbers))
+        planned = totals.get(cause or "")
+        # What all ranks plan alike takes one of them longest by chance.
+        if planned is not None and planned.min() < _MIN_EXPLAINED_SHARE * planned.max():
+            kind = "planned"
+        yield _loss(steps, scores, kind, cause, part)
 
 
 def _kind(cause: str | None, charges: Charges, num_steps: int) -> LossKind:
@@ -359,34 +304,33 @@ def _kind(cause: str | None, charges: Charges, num_steps: int) -> LossKind:
         return "in_turns"
     count, by_rank = len(np.unique(charges.columns)), np.bincount(charges.rows, charges.costs)
     is_rare = count <= max(1, min(_MAX_RARE_STEPS, _MAX_RARE_SHARE * num_steps))
-    if is_rare or by_rank.max() > _MAX_SHARE_OF_ONE_RANK * by_rank.sum():
-        return "busy_host" if cause == "queued" and not is_rare else "rare"
-    return "busy_host" if cause == "queued" else "in_turns"
+    if cause == "queued" and not is_rare:
+        return "busy_host"
+    is_of_one = by_rank.max() > _MAX_SHARE_OF_ONE_RANK * by_rank.sum()
+    return "rare" if is_rare or is_of_one else "in_turns"
 
 
 def _loss(
-    steps: Steps, kind: LossKind, cause: str | None, charges: Charges, covered: float
+    steps: Steps, scores: Scores, kind: LossKind, cause: str | None, charges: Charges
 ) -> Loss:
     by_rank = np.bincount(charges.rows, weights=charges.costs)
     by_step = np.bincount(charges.columns, weights=charges.costs)
-    rows = [row for row in np.argsort(-by_rank, kind="stable").tolist() if by_rank[row] > 0]
-    columns = np.flatnonzero(by_step)
-    lost = float(charges.costs.sum())
-    costliest = np.argsort(-by_step, kind="stable")[:_MAX_NAMED_STEPS]
+    columns, lost = np.flatnonzero(by_step), float(charges.costs.sum())
+    costliest = np.argsort(-by_step, kind="stable")[: _MAX_NAMED_STEPS * (kind == "rare")]
     numbers = steps.numbers[columns] if len(columns) else steps.numbers[:1]
     return Loss(
         kind=kind,
         cause=cause,
-        ranks=tuple(steps.ranks[row] for row in rows),
+        ranks=tuple(
+            steps.ranks[row] for row in np.argsort(-by_rank, kind="stable") if by_rank[row] > 0
+        ),
         count=len(columns),
         first_step=int(numbers[0]),
         last_step=int(numbers[-1]),
         lost_seconds=lost,
-        lost_ratio=lost / covered if covered > 0 else 0.0,
+        lost_ratio=lost / scores.covered_seconds if scores.covered_seconds > 0 else 0.0,
         period_steps=_period(columns),
-        steps=tuple(int(steps.numbers[c]) for c in sorted(costliest.tolist()) if by_step[c] > 0)
-        if kind == "rare"
-        else (),
+        steps=tuple(int(steps.numbers[c]) for c in np.sort(costliest) if by_step[c] > 0),
     )
 
 

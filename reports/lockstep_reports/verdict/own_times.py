@@ -3,35 +3,46 @@
 Workers may differ for good with nobody to blame, and half of them may turn slow at once. So each
 is compared with its own low level, and what slows all in the same steps is the workload's. Only a
 rank that is slow from the first step to the last is compared with the faster ones.
+
+So are ranks that train independently, such as the workers of a parameter server: none waits for
+another, and a slow one makes fewer updates than it could, by parameters that are staler. Its n-th
+step is at another time than the n-th of the others, so paces are compared by the clock: what slows
+a machine slows its ranks at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.recording.account import HELD, Account
+from lockstep_reports.recording.slots import measure_paces
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import SIGMAS_PER_MEDIAN, independence, measure_noise
-from lockstep_reports.search.heights import find_high
+from lockstep_reports.search.chance import deviation_of, independence, measure_noise
 from lockstep_reports.search.late import (
     FALSE_ALARM_PROBABILITY,
     WINDOW_STEPS,
     Search,
     Stretch,
+    find_high,
     find_late,
     is_among,
 )
+from lockstep_reports.search.score import Scores, slow_phase
+from lockstep_reports.verdict.episodes import held_episodes
+from lockstep_reports.verdict.sentences import OWNER_OF_CAUSE
 from lockstep_reports.verdict.verdict import (
     MAX_CONFIDENCE,
     Episode,
     Verdict,
     rank_by_cost,
     saved_by_repair,
+    slow_workload,
     unknown,
 )
-from lockstep_reports.wording import percent, plural
+from lockstep_reports.wording import duration, percent, plural
 
 # A rank that takes so many times as long as the faster quarter is slow for good, whatever the
 # spread of the others: healthy hardware of one kind does not differ by that much.
@@ -44,74 +55,9 @@ _MIN_GAP, _MIN_GAP_OF_FEW, _FEW_BELOW, _MIN_BELOW = 0.14, 0.22, 6, 3  # gaps are
 _GAPS_OF_SPREAD = 2.0
 _LEAST_SPREAD = 0.01  # to which a level is known, as a logarithm
 _LOW_QUANTILE = 0.25
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Levels:
-    """Usual times of ranks.
-
-    Attributes:
-        seconds: what a rank usually takes; of one that is slow for good, what the faster ranks
-            usually take: seconds, [ranks, 1].
-        ratio: a rank's own low level to that of the faster ranks [ranks, 1].
-        is_slow: whether it is slow for good [ranks].
-        common: what all ranks take longer in a step, as a ratio of 1 or more [1, steps].
-        excess: the logarithm of a time over the usual one times ``common`` [ranks, steps].
-    """
-
-    seconds: Matrix
-    ratio: Matrix
-    is_slow: Flags
-    common: Matrix
-    excess: Matrix
-
-
-def measure_levels(seconds: Matrix, window_steps: int) -> Levels | None:
-    """Usual times from the low quartile of windowed medians; None where one is not positive.
-
-    Args:
-        seconds: own times, [ranks, steps]; NaN where unknown.
-        window_steps: steps of a window.
-    """
-    usable = seconds.shape[1] // window_steps * window_steps
-    windows = seconds[:, :usable].reshape(len(seconds), -1, window_steps)
-    # Up to three windows in four may be slow.
-    low = nan_stats.quantile(nan_stats.median(windows, axis=2), _LOW_QUANTILE, axis=1)[:, None]
-    if not (nan_stats.number(np.nanmin(low)) or 0) > 0:
-        return None
-    is_slow = _slow_for_good(low[:, 0])
-    faster = low[~is_slow]
-    reference = nan_stats.quantile(low, _LOW_QUANTILE)
-    usual = np.where(is_slow[:, None], nan_stats.median(faster), low)
-    relative = seconds / usual
-    common = np.maximum(nan_stats.quantile(relative, _LOW_QUANTILE, axis=0)[None, :], 1.0)
-    with np.errstate(divide="ignore"):
-        excess = np.log(relative / common)
-    return Levels(
-        seconds=usual, ratio=low / reference, is_slow=is_slow, common=common, excess=excess
-    )
-
-
-def _slow_for_good(low: Matrix) -> Flags:
-    """Which ranks stand apart from the faster ones [ranks], by their low levels in seconds."""
-    is_slow: Flags = low >= _MAX_LEVEL * nan_stats.quantile(low, _LOW_QUANTILE)
-    levels = np.log(low)
-    order = np.argsort(levels)
-    ordered = levels[order]
-    # At most half of the ranks are slow: else the others are the fast ones.
-    for below in range(max(_MIN_BELOW, -(-len(low) // 2)), len(low)):
-        gap = ordered[below] - ordered[below - 1]
-        spread = max(_LEAST_SPREAD, ordered[below - 1] - ordered[0])
-        least = _MIN_GAP if below >= _FEW_BELOW else _MIN_GAP_OF_FEW
-        if gap >= max(least, _GAPS_OF_SPREAD * spread):
-            is_slow = is_slow | np.isin(np.arange(len(low)), order[below:])
-            break
-    return is_slow if not is_slow.all() else np.zeros_like(is_slow)
-
-
 # Windows twice those of synchronised steps: no collective levels the noise of own times.
 _WINDOW_STEPS = 2 * WINDOW_STEPS
-_MAX_EVIDENCE_EPISODES = 8
+_MAX_NAMED = 8
 # Least excess of a slow rank over its own low level, as a ratio and in standard deviations of the
 # noise from step to step.
 _MIN_SLOWER_RATIO, _MIN_SIGMAS = 0.08, 2.5
@@ -122,6 +68,58 @@ _PERSISTENT = 0.85
 # The search for steady stretches and that for recurrent ones share the probability, and so do the
 # two for long stretches and for high ones.
 _PROBABILITY = FALSE_ALARM_PROBABILITY / 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Levels:
+    """Usual times of ranks.
+
+    Attributes:
+        seconds: what a rank usually takes, or the faster ones where it is slow for good [ranks, 1].
+        low: a rank's own low level: seconds, [ranks].
+        is_slow: whether it is slow for good [ranks].
+        common: what all ranks take longer in a step, as a ratio of 1 or more [1, steps].
+        excess: the logarithm of a time over the usual one times ``common`` [ranks, steps].
+    """
+
+    seconds: Matrix
+    low: Matrix
+    is_slow: Flags
+    common: Matrix
+    excess: Matrix
+
+
+def _measure_levels(seconds: Matrix) -> Levels | None:
+    """From the low quartile of windowed medians; None where one is not positive."""
+    usable = seconds.shape[1] // _WINDOW_STEPS * _WINDOW_STEPS
+    windows = seconds[:, :usable].reshape(len(seconds), -1, _WINDOW_STEPS)
+    # Up to three windows in four may be slow.
+    low = nan_stats.quantile(nan_stats.median(windows, axis=2), _LOW_QUANTILE, axis=1)
+    if not (nan_stats.number(np.nanmin(low)) or 0) > 0:
+        return None
+    is_slow = _slow_for_good(low)
+    usual = np.where(is_slow, nan_stats.median(low[~is_slow]), low)[:, None]
+    relative = seconds / usual
+    common = np.maximum(nan_stats.quantile(relative, _LOW_QUANTILE, axis=0)[None, :], 1.0)
+    with np.errstate(divide="ignore"):
+        excess = np.log(relative / common)
+    return Levels(seconds=usual, low=low, is_slow=is_slow, common=common, excess=excess)
+
+
+def _slow_for_good(low: Matrix) -> Flags:
+    """Which ranks stand apart from the faster ones [ranks], by their low levels in seconds."""
+    is_slow: Flags = low >= _MAX_LEVEL * nan_stats.quantile(low, _LOW_QUANTILE)
+    order = np.argsort(low)
+    ordered = np.log(low[order])
+    # At most half of the ranks are slow: else the others are the fast ones.
+    for below in range(max(_MIN_BELOW, -(-len(low) // 2)), len(low)):
+        gap = ordered[below] - ordered[below - 1]
+        spread = max(_LEAST_SPREAD, ordered[below - 1] - ordered[0])
+        least = _MIN_GAP if below >= _FEW_BELOW else _MIN_GAP_OF_FEW
+        if gap >= max(least, _GAPS_OF_SPREAD * spread):
+            is_slow[order[below:]] = True
+            break
+    return is_slow if not is_slow.all() else np.zeros_like(is_slow)
 
 
 def judge_own_times(
@@ -140,33 +138,28 @@ def judge_own_times(
         return unknown("One series of step times was read; who is slow needs those of ranks."), ()
     if num_steps < min_steps:
         return unknown(f"{plural(num_steps, 'step')} recorded; {min_steps} are needed."), ()
-    levels = measure_levels(steps.seconds, _WINDOW_STEPS)
+    levels = _measure_levels(steps.seconds)
     if levels is None:
         return unknown("Some rank tells step times of zero; nothing can be compared."), ()
-    threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * _noise(levels.excess))
-    stretches = _late_stretches(levels.excess, threshold)
-    slow, saved = stretches, np.zeros_like(steps.seconds)
+    change = np.diff(levels.excess, axis=1)
+    threshold = max(_MIN_SLOWER_RATIO, _MIN_SIGMAS * deviation_of(change[change != 0]))
+    slow = stretches = _late_stretches(levels.excess, threshold)
+    saved = np.zeros_like(steps.seconds)
     if not is_independent:
         slow, saved = _who_costs(steps, levels, stretches)
-    doubts = _doubts(levels.excess, stretches)
+    doubts = tuple(_doubts(levels.excess, stretches))
     if slow:
         episodes = [_episode(steps, levels, stretch, saved) for stretch in slow]
-        return _slow_ranks(episodes, doubts)
-    common_stretches = _late_stretches(np.log1p(levels.common - 1), threshold)
-    if common_stretches:
-        return _workload(steps, levels, common_stretches[0], doubts), ()
+        in_order = sorted(episodes, key=lambda e: (e.start_step, e.ranks))
+        return _name_slow(episodes, doubts), tuple(in_order)
+    if common := _late_stretches(np.log(levels.common), threshold):
+        ratio = float(nan_stats.median(levels.common[:, common[0].columns]))
+        why = (
+            f"at least three ranks in four took {ratio:.2f} times their usual time at the same "
+            "steps; no rank is to blame."
+        )
+        return slow_workload(steps, common[0], None, why, *doubts), ()
     return _nobody(steps, levels, threshold, doubts), ()
-
-
-def _noise(excess: Matrix) -> float:
-    """Standard deviation of ``excess`` [ranks, steps] from step to step, over all ranks.
-
-    Differences of neighbouring steps leave episodes out; the median leaves their edges out. A
-    difference of two independent values has sqrt(2) times the deviation of one.
-    """
-    change = np.abs(np.diff(excess, axis=1))
-    median = nan_stats.median_number(change[change > 0]) or 0.0
-    return median * SIGMAS_PER_MEDIAN / float(np.sqrt(2))
 
 
 def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
@@ -184,14 +177,14 @@ def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
         false_alarm_probability=_PROBABILITY,
     )
     again = replace(steady, weight=1.0, always=False, changed=False, recurrent=True)
-    # Hiccups of busy hosts last up to eight steps, and two may follow each other.
-    found = [s for s in find_late(excess, steady) if s.num_late >= _WINDOW_STEPS]
-    found += find_high(excess, threshold, _PROBABILITY)
-    found += [
-        s for s in find_late(np.where(late & ~is_first, 0.0, excess), again) if not s.is_steady
-    ]
+    recurrent = find_late(np.where(late & ~is_first, 0.0, excess), again)
     stretches: list[Stretch] = []
-    for stretch in found:
+    for stretch in (
+        # Hiccups of busy hosts last up to eight steps, and two may follow each other.
+        *(s for s in find_late(excess, steady) if s.num_late >= _WINDOW_STEPS),
+        *find_high(excess, threshold, _PROBABILITY),
+        *(s for s in recurrent if not s.is_steady),
+    ):
         if not is_among(stretches, stretch):
             stretches.append(stretch)
     return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
@@ -199,8 +192,7 @@ def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
 
 def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
     """The steps of a stretch in which its rank was late; of a steady one all [columns]."""
-    inside = excess[stretch.unit, stretch.columns]
-    late: Flags = np.ones(inside.shape, bool) if stretch.is_steady else inside > stretch.threshold
+    late: Flags = (excess[stretch.unit, stretch.columns] > stretch.threshold) | stretch.is_steady
     return late
 
 
@@ -227,116 +219,196 @@ def _who_costs(
         del remaining[ratios.index(min(ratios))]
 
 
-def _doubts(excess: Matrix, stretches: list[Stretch]) -> tuple[str, ...]:
+def _doubts(excess: Matrix, stretches: list[Stretch]) -> Iterator[str]:
     """A warning where the noise drags on for longer than the tests were calibrated for."""
     healthy = excess.copy()
     for stretch in stretches:
         healthy[stretch.unit, stretch.columns] = np.nan
     noise = measure_noise(healthy)
-    if noise is None or noise.correlation < _PERSISTENT:
-        return ()
-    sentence = (
-        f"Step times drift: each is like the one before it (correlation {noise.correlation:.2f}). "
-        "From 0.85 on a drift of a healthy rank may look like an episode in more than one run of "
-        "a hundred."
-    )
-    return (sentence,)
+    if noise is not None and noise.correlation >= _PERSISTENT:
+        yield (
+            f"Step times drift: each is like the one before it (correlation "
+            f"{noise.correlation:.2f}). From 0.85 on a drift of a healthy rank may look like an "
+            "episode in more than one run of a hundred."
+        )
 
 
-def _slow_ranks(
-    episodes: list[Episode], doubts: tuple[str, ...]
-) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and the episodes; what cost most comes first."""
+def _name_slow(episodes: list[Episode], doubts: tuple[str, ...]) -> Verdict:
+    """The slow ranks; what cost most comes first."""
     by_loss = sorted(episodes, key=rank_by_cost)
-    lost = {
-        rank: sum(e.lost_seconds for e in episodes if rank in e.ranks)
-        for rank in dict.fromkeys(e.ranks[0] for e in by_loss)
-    }
-    lines = [line for episode in by_loss[:_MAX_EVIDENCE_EPISODES] for line in episode.evidence]
-    verdict = Verdict(
+    lost = dict.fromkeys((e.ranks[0] for e in by_loss), 0.0)
+    for episode in episodes:
+        lost[episode.ranks[0]] += episode.lost_seconds
+    lines = [line for episode in by_loss[:_MAX_NAMED] for line in episode.evidence]
+    return Verdict(
         kind="rank",
         ranks=tuple(sorted(lost, key=lambda rank: -lost[rank])),
         confidence=by_loss[0].confidence,
         evidence=(*lines, *doubts),
     )
-    return verdict, tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
 
 
 def _episode(steps: Steps, levels: Levels, stretch: Stretch, saved: Matrix) -> Episode:
     unit, columns = stretch.unit, stretch.columns
     late = _late_cells(levels.excess, stretch)
     inside = levels.excess[unit, columns][late]
-    late_seconds = steps.seconds[unit, columns][late] * -np.expm1(-inside)
-    seconds = np.where(np.isnan(steps.seconds[:, columns]), -np.inf, steps.seconds[:, columns])
-    ongoing = stretch.last >= len(steps.numbers) - 2
-    return Episode(
-        start_step=int(steps.numbers[stretch.first]),
-        end_step=int(steps.numbers[stretch.last]),
-        columns=columns,
-        ongoing=ongoing,
-        ranks=(steps.ranks[unit],),
-        group=None,
-        phase=None,
-        phase_seconds=None,
-        late_seconds=float(nan_stats.median(late_seconds)),
-        lost_by_step=saved[unit, columns],
-        last_share=float(np.mean(np.argmax(seconds, axis=0) == unit)),
-        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
-        evidence=(_why(steps, levels, stretch, ongoing=ongoing),),
-    )
-
-
-def _why(steps: Steps, levels: Levels, stretch: Stretch, *, ongoing: bool) -> str:
-    """Why a stretch is an episode."""
-    unit, columns = stretch.unit, stretch.columns
-    late = _late_cells(levels.excess, stretch)
-    ratio = float(np.exp(nan_stats.median(levels.excess[unit, columns][late])))
+    seconds = np.nan_to_num(steps.seconds[:, columns], nan=-np.inf)
     start, end = (int(steps.numbers[column]) for column in (stretch.first, stretch.last))
-    usual = "the faster ranks' time" if levels.is_slow[unit] else "its own usual time"
-    if levels.is_slow[unit] and stretch.first <= 1 and ongoing:
+    ongoing, is_for_good = stretch.last >= len(steps.numbers) - 2, levels.is_slow[unit]
+    if is_for_good and stretch.first <= 1 and ongoing:
         span = "from the first recorded step to the last"
     else:
         span = f"from step {start} to {end}{', the end of the recording' if ongoing else ''}"
-    if not stretch.is_steady:
-        span = f"now and then {span}"
+    usual = "the faster ranks' time" if is_for_good else "its own usual time"
+    often = "" if stretch.is_steady else "now and then "
     num_late = stretch.num_late if stretch.is_steady else int(late.sum())
-    return (
-        f"Rank {steps.ranks[unit]} took {ratio:.2f} times {usual} {span}; it was so in "
-        f"{num_late:,} of {stretch.num_known:,} steps."
+    why = (
+        f"Rank {steps.ranks[unit]} took {float(np.exp(nan_stats.median(inside))):.2f} times "
+        f"{usual} {often}{span}; it was so in {num_late:,} of {stretch.num_known:,} steps."
     )
-
-
-def _workload(steps: Steps, levels: Levels, stretch: Stretch, doubts: tuple[str, ...]) -> Verdict:
-    """Slow steps of all ranks."""
-    ratio = float(nan_stats.median(levels.common[:, stretch.columns]))
-    start, end = (int(steps.numbers[column]) for column in (stretch.first, stretch.last))
-    return Verdict(
-        kind="workload",
-        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
-        evidence=(
-            (
-                f"From step {start} to {end} at least three ranks in four took {ratio:.2f} times "
-                "their usual time at the same steps; no rank is to blame."
-            ),
-            *doubts,
+    return Episode(
+        start_step=start,
+        end_step=end,
+        columns=columns,
+        ongoing=ongoing,
+        ranks=(steps.ranks[unit],),
+        late_seconds=float(
+            nan_stats.median(steps.seconds[unit, columns][late] * -np.expm1(-inside))
         ),
+        lost_by_step=saved[unit, columns],
+        last_share=float(np.mean(np.argmax(seconds, axis=0) == unit)),
+        confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
+        evidence=(why,),
     )
 
 
 def _nobody(steps: Steps, levels: Levels, threshold: float, doubts: tuple[str, ...]) -> Verdict:
-    ratios = levels.ratio / np.median(levels.ratio)
-    return Verdict(
-        kind="nobody",
-        evidence=(
-            (
-                f"No rank got slower than its own usual time by {percent(np.expm1(threshold))} or "
-                "more for so long that repairing it would have saved time."
-            ),
-            (
-                f"Ranks differ for good, from {ratios.min():.2f} to {ratios.max():.2f} of the "
-                "median, and none stands apart from the others."
-            ),
-            f"{len(steps.numbers):,} steps of {plural(len(steps.members), 'rank')} were judged.",
-            *doubts,
-        ),
+    ratios = levels.low / np.median(levels.low)
+    slower = (
+        f"No rank got slower than its own usual time by {percent(np.expm1(threshold))} or more for "
+        "so long that repairing it would have saved time."
     )
+    differ = (
+        f"Ranks differ for good, from {ratios.min():.2f} to {ratios.max():.2f} of the median, and "
+        "none stands apart from the others."
+    )
+    judged = f"{len(steps.numbers):,} steps of {plural(len(steps.members), 'rank')} were judged."
+    return Verdict(kind="nobody", evidence=(slower, differ, judged, *doubts))
+
+
+def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Episode, ...]]:
+    """The verdict, and the episodes by what each rank lost of its own time."""
+    account = scores.account
+    # What the host took of a rank costs its own time.
+    costs = {
+        name: np.where((taken := np.nan_to_num(account.host[name])) > scores.threshold, taken, 0.0)
+        for name in HELD
+        if name in account.host
+    }
+    held = held_episodes(steps, scores, costs, WINDOW_STEPS)
+    by_furthest = [_reindex_to_leading_rank(steps, episode) for episode in held]
+    rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
+    if len(rows) <= 1:
+        return unknown("Steps of one rank were read; a pace needs others to compare with."), ()
+    # Own work first: the wait for a server has the noise of all machines in it, and on a crowded
+    # host that for cores of threads which nobody reads.
+    crowded, with_waits = scores.is_crowded, account.own_work + account.transfer
+    for own in (account.own_work,) if crowded else (account.own_work, with_waits):
+        paces, updates = measure_paces(steps, rows, own)
+        verdict, found = judge_own_times(paces, is_independent=True)
+        if found:
+            break
+    slow = [_count_updates(steps, account, (paces, updates), episode) for episode in found]
+    least_seconds = scores.tolerated_loss_seconds / len(steps.members)
+    episodes = *(e for e in slow if e.lost_seconds > least_seconds), *by_furthest
+    if (verdict.kind == "workload" and crowded) or (found and not episodes):
+        verdict = replace(verdict, kind="nobody", cause="busy_host", confidence=None)
+    costliest = sorted(episodes, key=rank_by_cost)
+    if costliest and costliest[0].cause is not None:
+        sure = costliest[0].confidence
+        verdict = Verdict(kind="rank", cause=costliest[0].cause, confidence=sure)
+    of_slots = {line for episode in found for line in episode.evidence}
+    evidence = (
+        *(line for episode in costliest[:_MAX_NAMED] for line in episode.evidence),
+        *(line for line in verdict.evidence if line not in of_slots),
+        _write_staleness(steps),
+    )
+    ranks = tuple(dict.fromkeys(episode.ranks[0] for episode in costliest))
+    phase = costliest[0].phase if costliest else None
+    return replace(verdict, ranks=ranks, phase=phase, evidence=evidence), episodes
+
+
+def _measure_loss(paces: Steps, updates: Matrix, episode: Episode) -> tuple[float, float, float]:
+    """What a rank spent and lost in its episode, in seconds, and the updates that it made.
+
+    Updates are [ranks, slots].
+    """
+    row, slots = paces.ranks.index(episode.ranks[0]), episode.columns
+    counts = np.nan_to_num(updates[row, slots])
+    others = np.delete(paces.seconds, row, axis=0)
+    # Once all others have ended nobody knows what is usual.
+    is_known = ~np.isnan(others).all(axis=0)
+    outside = np.delete(np.where(is_known, paces.seconds[row], np.nan), slots)
+    usual_ratio = 1.0
+    if np.count_nonzero(~np.isnan(outside)) >= WINDOW_STEPS:
+        others_outside = nan_stats.median(np.delete(others, slots, axis=1))
+        usual_ratio = float(nan_stats.median(outside) / others_outside)
+    count, spent = float(counts.sum()), float(np.nansum(paces.seconds[row, slots] * counts))
+    # Against the others at the same time: a rank does not lose what slows all of them.
+    usual = usual_ratio * float(nan_stats.median(others[:, slots])) * count
+    # Whoever has updates in half of the slots trained for half of the run.
+    trained = np.ptp(paces.start[np.isfinite(paces.start)]) * np.count_nonzero(counts)
+    return max(spent, float(trained) / updates.shape[1]), max(0.0, spent - usual), count
+
+
+def _count_updates(
+    steps: Steps, account: Account, by_slot: tuple[Steps, Matrix], episode: Episode
+) -> Episode:
+    """The episode on the steps, with its phase and the updates that its rank lost."""
+    rank, (total, lost_seconds, count) = episode.ranks[0], _measure_loss(*by_slot, episode)
+    slowdown, span = total / (total - lost_seconds), (episode.start_step, episode.end_step)
+    moved = _move(steps, episode, span, lost_seconds, (
+        f"Rank {rank} took {slowdown:.2f} times its usual time while the furthest rank went from "
+        f"step {span[0]} to {span[1]}, and made {round(count):,} updates instead of "
+        f"{round(count * slowdown):,}."
+    ))  # fmt: skip
+    phases, rows = {**account.own, "sync": account.transfer}, [steps.ranks.index(rank)]
+    phase, seconds = slow_phase(phases, rows, moved.columns, episode.late_seconds)
+    return replace(moved, phase=phase, phase_seconds=seconds)
+
+
+def _reindex_to_leading_rank(steps: Steps, episode: Episode) -> Episode:
+    """An episode in a rank's own steps as one in those of the furthest rank at the same time."""
+    row, own = steps.ranks.index(episode.ranks[0]), episode.columns
+    begins = steps.start[row, [own.start, own.stop - 1]]
+    first, last = (int(steps.numbers[(steps.start <= t).any(axis=0)].max()) for t in begins)
+    return _move(steps, episode, (first, last), episode.lost_seconds, (
+        f"{OWNER_OF_CAUSE[episode.cause or ''].subject.format(episode.ranks[0])} for "
+        f"{duration(episode.lost_seconds)} while the furthest rank went from step {first} to "
+        f"{last}."
+    ))  # fmt: skip
+
+
+def _move(
+    steps: Steps, episode: Episode, span: tuple[int, int], lost_seconds: float, why: str
+) -> Episode:
+    """The episode in other steps, with what its rank lost of its own time there."""
+    first, stop = map(int, np.searchsorted(steps.numbers, (span[0], span[1] + 1)))
+    # Of a rank's time the job loses its part of all ranks' time.
+    lost = lost_seconds / len(steps.members) / max(1, stop - first)
+    return replace(
+        episode,
+        start_step=span[0],
+        end_step=span[1],
+        columns=slice(first, stop),
+        lost_by_step=np.full(stop - first, lost),
+        evidence=(f"{why} What is lost is its own: no other rank waited for it.",),
+    )
+
+
+def _write_staleness(steps: Steps) -> str:
+    """How stale the parameters were by which the stalest ranks made their updates."""
+    stale = {member.rank: member.staleness_steps or 0.0 for member in steps.members}
+    stalest = sorted(stale, key=lambda rank: -stale[rank])[:_MAX_NAMED]
+    means = ", ".join(f"rank {rank} {stale[rank]:.1f}" for rank in stalest)
+    return f"Updates of others that an update lacked on the mean (staleness in steps): {means}."

@@ -8,7 +8,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording import operations as optype
 from lockstep_reports.recording.operations import CLIP, IDLE_STEPS
-from lockstep_reports.search.units import beyond_median_of_others
+from lockstep_reports.search.score import beyond_others
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.wording import plural
 
@@ -24,8 +24,6 @@ _PAIRS = (
     (optype.FORWARD_SEND, optype.FORWARD_RECV, 1),
     (optype.BACKWARD_SEND, optype.BACKWARD_RECV, -1),
 )
-# Among more members the median of all is as good as that of the others, and far quicker.
-_MANY = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -118,21 +116,13 @@ def leads(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
             values = members.reshape(-1, end.shape[2]) if kind.over_replicas else members
             if len(values) <= 1:
                 continue
-            beyond = _beyond_others(values).reshape(members.shape)
+            beyond = beyond_others(values).reshape(members.shape)
             worker = grid.stage[group], grid.shard[group]
             np.add.at(total[number], worker, beyond)
             np.add.at(count[number], worker, 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean: Matrix = np.where(count[..., None] > 0, total / count[..., None], np.nan)
     return mean
-
-
-def _beyond_others(values: Matrix) -> Matrix:
-    """Each member's value beyond the median of the others [members, ...]."""
-    if len(values) <= _MANY:
-        return beyond_median_of_others(values)
-    beyond: Matrix = values - np.median(values, axis=0)
-    return beyond
 
 
 def spread_of_ends(kinds: list[Kind], end: Matrix) -> tuple[float | None, float | None]:

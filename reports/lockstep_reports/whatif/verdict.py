@@ -65,12 +65,10 @@ def worst_ranks(what_if: WhatIf) -> Flags | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowPart:
-    """Who slowed a job.
+    """Who slowed a job: a ``rank``, ``group`` or ``stage``.
 
     Attributes:
-        kind: ``rank``, ``group`` or ``stage``.
         group: name of the group; None for ranks that share none.
-        is_node: whether the group is a node.
         cause: why it is slow, where that is known.
         explanation: what the replay says without its slowness.
         doubts: sentences to add to the evidence.
@@ -112,17 +110,12 @@ def _slower_ranks(trace: OperationTrace, what_if: WhatIf) -> SlowPart | None:
 
 def _slow_workers(trace: OperationTrace, what_if: WhatIf) -> SlowPart | None:
     """Few ranks that explain the slowdown, unless they are all of a stage."""
-    rank = what_if.model.grid.rank
     mask = worst_ranks(what_if)
     if mask is None:
         return None
     in_stage = mask.mean(axis=(1, 2))
-    stage = int(np.argmax(in_stage))
-    if (
-        rank.shape[0] > 1
-        and in_stage[stage] >= _MIN_SHARE_OF_STAGE
-        and mask.sum() == mask[stage].sum()
-    ):
+    is_of_one_stage = len(mask) > 1 and np.count_nonzero(in_stage) == 1
+    if is_of_one_stage and in_stage.max() >= _MIN_SHARE_OF_STAGE:
         return None
     part = _part_of_ranks(trace, what_if, mask)
     return part if (part.explanation.removed or 0.0) >= MIN_EXPLAINED else None
@@ -236,9 +229,18 @@ def conclude(trace: OperationTrace, what_if: WhatIf) -> tuple[Verdict, tuple[Epi
 def _judge_without_slow_part(what_if: WhatIf, summary: str) -> Verdict:
     factors = what_if.factors
     if (factors.ranks or 0.0) >= MIN_EXPLAINED and not np.any(factors.slow_ranks):
-        return _rotating(what_if, summary)
+        rotating = (
+            "Ranks take turns in being slow: equally fast ranks would remove "
+            f"{percent(factors.ranks)} of the slowdown, but no few ranks cause half of it."
+        )
+        return Verdict(kind="workload", cause="rotating", evidence=(summary, rotating))
     if are_uneven(what_if):
-        return _several_causes(what_if, summary)
+        several = (
+            f"Several causes together: even micro-batches would remove {percent(factors.batches)} "
+            f"of the slowdown, level stages {percent(max(0.0, factors.stages or 0.0))}, equally "
+            f"fast ranks {percent(factors.ranks)}; none of them is enough to blame."
+        )
+        return unknown(summary, several)
     return Verdict(kind="nobody", evidence=(summary, _SCATTERED))
 
 
@@ -303,15 +305,14 @@ def _episode(
         columns=stretch,
         ongoing=stretch.stop == len(steps),
         ranks=verdict.ranks,
-        group=verdict.group,
-        phase=verdict.phase,
-        phase_seconds=None,
         late_seconds=float(np.median(lost)),
         lost_by_step=lost,
         last_share=hits / len(lost),
         confidence=verdict.confidence or 0.0,
         evidence=verdict.evidence,
+        group=verdict.group,
         group_is_node=part.is_node,
+        phase=verdict.phase,
     )
 
 
@@ -348,40 +349,18 @@ def _medians(what_if: WhatIf, name: str, mask: Flags) -> tuple[float, float]:
 
 def _workload(what_if: WhatIf, summary: str) -> Verdict:
     factors = what_if.factors
-    evidence = (
-        summary,
-        (
-            f"Within a rank and a step, micro-batches differ by {percent(factors.spread)} and are "
-            f"long forward and backward alike (correlation {factors.correlation:.2f}): uneven "
-            "sequences."
-        ),
-        f"Micro-batches of equal length would remove {percent(factors.batches)} of the slowdown.",
+    differ = (
+        f"Within a rank and a step, micro-batches differ by {percent(factors.spread)} and are long "
+        f"forward and backward alike (correlation {factors.correlation:.2f}): uneven sequences."
     )
+    even = f"Micro-batches of equal length would remove {percent(factors.batches)} of the slowdown."
     return Verdict(
         kind="workload",
         phase="forward",
         cause="sequence_lengths",
         confidence=min(MAX_CONFIDENCE, factors.correlation or 0.0),
-        evidence=evidence,
+        evidence=(summary, differ, even),
     )
-
-
-def _rotating(what_if: WhatIf, summary: str) -> Verdict:
-    sentence = (
-        "Ranks take turns in being slow: equally fast ranks would remove "
-        f"{percent(what_if.factors.ranks)} of the slowdown, but no few ranks cause half of it."
-    )
-    return Verdict(kind="workload", cause="rotating", evidence=(summary, sentence))
-
-
-def _several_causes(what_if: WhatIf, summary: str) -> Verdict:
-    factors = what_if.factors
-    sentence = (
-        f"Several causes together: even micro-batches would remove {percent(factors.batches)} of "
-        f"the slowdown, level stages {percent(max(0.0, factors.stages or 0.0))}, equally fast "
-        f"ranks {percent(factors.ranks)}; none of them is enough to blame."
-    )
-    return unknown(summary, sentence)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

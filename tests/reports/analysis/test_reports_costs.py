@@ -44,7 +44,6 @@ def means_over_ten(steps: Steps) -> Steps:
         seconds=mean(steps.seconds),
         phases={phase: mean(values) for phase, values in steps.phases.items()},
         start=steps.start[:, ten[:, 0]],
-        first_arrival=unknown,
         last_arrival=unknown,
         loss=mean(steps.loss),
         steps_per_column=np.full(len(ten), 10.0),

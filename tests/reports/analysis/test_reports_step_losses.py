@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep_reports.analysis.step_losses import Pauses, loss_sentence, step_losses
+from lockstep_reports.analysis.summary import Pauses, loss_sentence, step_losses
 
 
 def series(slow: dict[int, float], num_steps: int = 3500, noise: float = 0.01) -> np.ndarray:

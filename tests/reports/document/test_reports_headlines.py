@@ -244,7 +244,7 @@ def test_steps_in_which_nothing_was_seen_are_the_first_line_with_the_line_that_h
     steps = SyntheticJob().steps()
     nothing = np.zeros_like(steps.seconds)
     phases = dict.fromkeys(steps.phases, nothing) | {"other": steps.seconds}
-    blind = analysed(replace(steps, phases=phases, first_arrival=nothing * np.nan))
+    blind = analysed(replace(steps, phases=phases))
     severity, sentence = headline(blind)
     assert severity == "unknown"
     assert sentence.startswith("Nothing inside the steps was seen: give lockstep.attach(model, ")

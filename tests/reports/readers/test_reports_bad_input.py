@@ -182,7 +182,6 @@ def test_a_clock_that_jumps_changes_no_verdict_of_pages(
     jumped = replace(
         steps,
         start=steps.start + shift,
-        first_arrival=steps.first_arrival + shift,
         last_arrival=steps.last_arrival + shift,
     )
     before, after = judge(steps, score(steps))[0], judge(jumped, score(jumped))[0]

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from pyarrow import csv
 
 from lockstep_reports.command import report
-from lockstep_reports.readers import find_reader, rows, traces
+from lockstep_reports.readers import find_reader, traces
 from lockstep_reports.readers.traces import read_trace
 
 from ..synthetic_trace import SyntheticTrace
@@ -187,7 +187,7 @@ def test_values_that_cannot_be_are_named(tmp_path: Path, row: str, sentence: str
 def test_a_gzip_bomb_stops_at_the_most_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_ROWS", 10_000)
+    monkeypatch.setattr(traces, "MAX_ROWS", 10_000)
     path = tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wb", compresslevel=9) as file:
         file.write(f"{HEADER}\n".encode())
@@ -208,7 +208,7 @@ def test_a_gzip_bomb_without_a_line_end_is_refused(tmp_path: Path) -> None:
 def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_FILE_BYTES", 1 << 23)
+    monkeypatch.setattr(traces, "MAX_FILE_BYTES", 1 << 23)
     path = tmp_path / "bomb.parquet.gz"
     path.write_bytes(gzip.compress(b"PAR1" + b"\0" * (1 << 25)))
     assert "unpacks to more than" in refused(path)

@@ -119,7 +119,6 @@ def test_order_of_ranks_scale_of_times_and_names_of_hosts_change_no_verdict(
         seconds=steps.seconds[order] * factor,
         phases={name: seconds[order] * factor for name, seconds in steps.phases.items()},
         start=steps.start[order],
-        first_arrival=steps.first_arrival[order],
         last_arrival=steps.last_arrival[order],
         loss=steps.loss[order],
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.search.ends import find_ends
+from lockstep_reports.search.candidates import find_ends
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 

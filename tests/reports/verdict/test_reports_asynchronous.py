@@ -93,7 +93,6 @@ def in_rounds(job: SyntheticJob, every: int) -> Steps:
         steps,
         phases=phases,
         seconds=np.sum(list(phases.values()), axis=0),
-        first_arrival=last,
         last_arrival=last,
         members=tuple(replace(m, sync_rounds=job.num_steps // every) for m in steps.members),
     )

@@ -9,8 +9,7 @@ import pytest
 from lockstep_records.page.writer import PageWriter
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
-from lockstep_reports.readers.page_columns import waits_by_row
-from lockstep_reports.readers.pages import read_pages
+from lockstep_reports.readers.pages import read_pages, waits_by_row
 
 from ..synthetic_job import Slow, SyntheticJob
 from .waiting_jobs import LATE, analysed, waiting

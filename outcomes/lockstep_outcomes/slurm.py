@@ -166,6 +166,7 @@ class SlurmRun:
         eligible: from when on Slurm could have started it.
         gpus_source: column that tells the number of GPUs; empty where none does.
         models: number of GPUs by model, where several are mixed.
+        gpus_stated: more than its nodes have; None where that is not so.
     """
 
     state: str
@@ -179,6 +180,7 @@ class SlurmRun:
     gpus_source: str
     models: tuple[tuple[str, int], ...] = ()
     hosts: str = ""  # as Slurm lists them
+    gpus_stated: int | None = None
 
     def goes_on_in(self, later: "SlurmRun") -> bool:
         """Whether a later row is of the same run: a resize, which may not be closed yet."""
@@ -387,6 +389,8 @@ def _job(  # rows, and what to read them by
 
 def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition]) -> SlurmRun:
     gpus, model, source = _gpus(row, partitions)
+    nodes, partition = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
+    most = partition.gpus * nodes if partition and nodes else 0
     return SlurmRun(
         state=state_of(_first(row, "State") or "")[0],
         submit=_time(_first(row, "Submit"), zone),
@@ -394,8 +398,9 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition])
         # What was cancelled in the queue again has a start and no node.
         start=None if row.get("NodeList") == _NO_NODE else _time(_first(row, "Start"), zone),
         end=_time(_first(row, "End"), zone),
-        nodes=_count(_first(row, "NNodes")),
-        gpus=gpus,
+        nodes=nodes,
+        gpus=min(gpus, most) if gpus and most else gpus,
+        gpus_stated=gpus if gpus and 0 < most < gpus else None,
         gpu_model=model or None,
         gpus_source=source,
         models=_models(row),

@@ -143,8 +143,9 @@ def _slurm_of(job: SlurmJob, cluster: str) -> str:
 def _size_of(row: SlurmRun) -> dict[str, object]:
     """Nodes and GPUs of a row; a number that nobody states is none, and not 0."""
     source = row.gpus_source or None
+    stated = row.gpus_stated and {"num_gpus": row.gpus_stated}
     return {"num_nodes": row.nodes, "num_gpus": row.gpus, "gpu_model": row.gpu_model,
-            "gpus_source": source, "nodes": _nodes_of(row)}  # fmt: skip
+            "gpus_source": source, "nodes": _nodes_of(row), "disagrees": stated}  # fmt: skip
 
 
 def _nodes_of(row: SlurmRun) -> list[str] | None:

@@ -35,8 +35,10 @@ def gpu_seconds(
     return math.fsum(each.seconds(since, until) for each in intervals)
 
 
-def unused_of(granted: Iterable[Interval], used: Iterable[Interval]) -> Iterator[Interval]:
-    """GPUs that are granted and not used."""
+def side_by_side(
+    granted: Iterable[Interval], used: Iterable[Interval]
+) -> Iterator[tuple[float, float, float, float]]:
+    """Begin, end, and the GPUs of each side in between, up to infinity."""
     edges = sorted(
         (time, side, sign * each.gpus)
         for side, intervals in enumerate((granted, used))
@@ -47,8 +49,15 @@ def unused_of(granted: Iterable[Interval], used: Iterable[Interval]) -> Iterator
     held = [0.0, 0.0]
     for (time, side, change), (following, *_) in pairwise([*edges, (math.inf, 0, 0.0)]):
         held[side] += change
-        if following > time and (gpus := held[0] - min(held)) > 1 / MICRO:
-            yield Interval(time, None if following == math.inf else following, gpus)
+        if following > time:
+            yield time, following, held[0], held[1]
+
+
+def unused_of(granted: Iterable[Interval], used: Iterable[Interval]) -> Iterator[Interval]:
+    """GPUs that are granted and not used."""
+    for begin, end, own, worn in side_by_side(granted, used):
+        if (gpus := own - min(own, worn)) > 1 / MICRO:
+            yield Interval(begin, None if end == math.inf else end, gpus)
 
 
 def gpus_at_end(intervals: Sequence[Interval], slack_seconds: float) -> float:

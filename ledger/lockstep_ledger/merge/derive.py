@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, held
+from lockstep_ledger.merge.allocation import gpu_seconds, gpus_at_end, held, side_by_side
 from lockstep_ledger.merge.facts import Disagreement, JobFacts
 from lockstep_ledger.merge.gpu_time import allocate, micros_of, states_of
 from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
 from lockstep_ledger.merge.record import Record, RunRecord, sum_states
-from lockstep_ledger.merge.runs import SLACK_SECONDS, Run, runs_of
+from lockstep_ledger.merge.runs import SLACK_SECONDS, TOGETHER_SECONDS, Run, runs_of
 from lockstep_ledger.merge.settlement import Settlement, SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Span
 from lockstep_ledger.merge.sweep import Source
@@ -274,6 +274,11 @@ class Derivation:
             verdict = self._verdict(index) if run.has_end or index < len(self.runs) - 1 else None
             if verdict is not None and verdict.loser:
                 found.add((verdict.loser, "outcome", verdict.lost, verdict.outcome))
+            found |= {
+                ("launcher", "ended", span.ending.order[0], span.end)
+                for span in run.spans
+                if span.ending and span.is_inverted
+            }
             ending = None if run.scheduler is None else run.scheduler.ending
             if ending is not None and ending.outcome == "succeeded" and ending.exit_code:
                 found.add(("scheduler", "exit_code", ending.exit_code, 0))
@@ -289,8 +294,7 @@ def _used(run: Run) -> float | None:
 
 
 def _more_than_granted(run: Run) -> Iterator[Disagreement]:
-    """GPUs that launchers state beyond those that a scheduler granted, at the end of a run."""
-    if run.granted is not None and run.has_end:
-        used, granted = (gpus_at_end(i, SLACK_SECONDS) for i in (run.used, run.granted))
-        if used > granted:
+    """GPUs that launchers state beyond those that a scheduler granted, for more than a minute."""
+    for begin, end, granted, used in side_by_side(run.granted or (), run.used):
+        if used > granted > 0 and end - begin > TOGETHER_SECONDS:
             yield "launcher", "gpus", used, granted

@@ -119,9 +119,8 @@ def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[Interval] | No
         models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
         found: list[Interval] = []
         for part in run.parts:
-            until = part.bound if part.end is None else part.end
-            if until is None and end is not None:
-                until = max(end, part.heard)
+            ends = [time for time in (part.bound, end and max(end, part.heard)) if time is not None]
+            until = min(ends, default=None) if part.end is None else part.end
             model = part.gpu_model or models.get(part.machine, "")
             found += part.intervals(until, 0.0, model)
         return found

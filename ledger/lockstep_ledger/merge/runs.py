@@ -79,6 +79,14 @@ class Run:
         return span is not None and span.has_start and span.end is None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the scheduler has a word on a run that it did not end, after its nodes' ends."""
+        span, ends = self.scheduler, (each.end for each in self.newest if each.end is not None)
+        return self.is_left_open and span is not None and (
+            span.alive > max(ends, default=math.inf) + SLACK_SECONDS
+        )  # fmt: skip
+
+    @property
     def silent(self) -> list[str]:
         """Nodes that started and did not report their end."""
         return [span.node for span in self.newest if span.end is None]
@@ -151,7 +159,7 @@ def runs_of(nodes: Iterable[Span], scheduler: Sequence[Span], parts: Iterable[Sp
         # Words of one scheduler need no slack among each other.
         earlier = [run for run in granted if run.scheduler and run.scheduler.begin <= span.begin]
         (earlier or granted[:1])[-1].parts.append(span)
-    own = _gather(orphans, facts.value("num_nodes") or 1)
+    own = _gather(orphans, facts.value("num_nodes"))
     lone = [span for span in scheduler if not span.has_start]
     in_queue = [Run(scheduler=span) for span in lone if not _attach(span, own)]
     runs = sorted((run.close() for run in (*granted, *own, *in_queue)), key=attrgetter("begin"))
@@ -176,16 +184,23 @@ def _granted_run(span: Span, runs: Sequence[Run]) -> Run | None:
     return next((run for begin, _, run in own[len(since) :] if begin < last), None)
 
 
-def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
-    """Runs of spans that belong to no scheduler's span: what began together is one."""
+def _gather(orphans: Sequence[Span], num_nodes: int | None) -> list[Run]:
+    """Runs of spans that belong to no scheduler's span: what began together is one.
+
+    It has all its nodes with as many as the job says, else with those that began in a minute.
+    """
     runs: list[list[Span]] = []
     newest: dict[str, Span] = {}
+    begin = -math.inf
     for span in orphans:
         earlier = newest.get(span.node)
+        lacks = span.begin <= begin + TOGETHER_SECONDS if num_nodes is None else (
+            len(newest) < num_nodes
+        )  # fmt: skip
         is_new = bool(runs) and (
             _comes_again(span, earlier, runs[-1])
             if earlier
-            else len(newest) >= num_nodes and not any(_outlasts(span, runs[-1]))
+            else not lacks and not any(_outlasts(span, runs[-1]))
         )
         if is_new or not runs:
             since = max(span.begin - TOGETHER_SECONDS, _end_of(earlier) if earlier else 0.0)
@@ -195,6 +210,7 @@ def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
                 runs[-1].remove(each)
             runs.append(peers)
             newest = {each.node: each for each in peers}
+            begin = min([span.begin, *(each.begin for each in peers)])
         runs[-1].append(span)
         newest[span.node] = span
     return [Run(spans=spans) for spans in runs]

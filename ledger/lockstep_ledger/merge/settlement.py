@@ -56,7 +56,7 @@ class Settlement:
             return True
         num_nodes = run.num_nodes(self.facts)
         has_all = num_nodes is None or len(run.newest) >= num_nodes
-        return bool(run.spans) and not run.silent and has_all
+        return bool(run.spans) and not run.silent and has_all and not run.goes_on
 
     def settle_at(self, outcome: Outcome) -> float | None:
         """Clock from which on the ledger waits no longer; None where it waits for ever."""
@@ -66,7 +66,7 @@ class Settlement:
         run = self.runs[-1]
         stated = (*run.newest, *([run.scheduler] if run.scheduler else ()))
         received = [span.end_received for span in stated if span.end_received is not None]
-        if not received:
+        if not received or run.goes_on:
             has_scheduler = run.scheduler is not None
             return facts.received + (_LOST_SECONDS if has_scheduler else timeouts.silent_seconds)
         first = min(received)

@@ -43,6 +43,7 @@ class Span(msgspec.Struct):
         bound: begin of the next span of this node, which ends this one at the latest.
         ending: None also where a requeue ended it.
         end_received: first receipt of its end.
+        stray: attempt of an end in it whose start is not.
         after_requeue: of an end without a start: when the job went back to the queue before.
         heard, alive: newest event, and newest one that is no ``job_finished``.
         is_launched: whether ``job_started`` opened it.
@@ -70,6 +71,7 @@ class Span(msgspec.Struct):
     bound: float | None = None
     ending: End | None = None
     end_received: float | None = None
+    stray: int | None = None
     after_requeue: float | None = None
     heard: float = 0.0
     alive: float = 0.0
@@ -92,6 +94,16 @@ class Span(msgspec.Struct):
     early_seconds: float = MAX_EARLY_SECONDS
     counted: float = 0.0
     is_preempted: bool = False
+
+    @property
+    def is_inverted(self) -> bool:
+        """Whether its end is before the start that it ends."""
+        return self.end is not None and self.ending is not None and self.ending.order[0] < self.end
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an end may come that holds."""
+        return self.end is None or self.is_inverted
 
     @property
     def num_words(self) -> int:
@@ -118,7 +130,7 @@ class Span(msgspec.Struct):
         ):
             return False
         zone = frame.zone(self.begin)
-        if before is not None and before.end is None and frame.zone(before.begin) == zone:
+        if before is not None and before.is_open and frame.zone(before.begin) == zone:
             return self.is_launched
         restarts = (*self.starts.values(), self.last_start)
         return all(time < self.begin or frame.zone(time) == zone for time in restarts)

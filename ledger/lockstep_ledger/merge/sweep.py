@@ -23,6 +23,8 @@ _NODE_KINDS = frozenset({
 _SCHEDULER_KINDS = frozenset({"job_started", "job_finished", "job_requeued"})
 _PART_KINDS = {"resources_allocated": "job_started", "resources_released": "job_finished"}
 _STARTS = frozenset({"job_started", "attempt_started"})
+_LAST_WORDS = frozenset({"job_finished", "job_preempted", "resources_released"})
+"""Kinds that tell of no life after them."""
 _MAX_REASON, _MAX_RANK = 500, 1 << 31
 _NUM_CHECKPOINTS = 8
 
@@ -40,6 +42,11 @@ class Source:
         self.requeue_waits: float | None = None
         self.changed: set[int] = set()
 
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a node: it may restart in place, and its clock may be set back."""
+        return self.name[:1] not in {SCHEDULER, PART_PREFIX}
+
     def sweeps(self, event: Event) -> bool:
         """Whether the place of an event among the others matters."""
         if self.name == SCHEDULER:
@@ -54,22 +61,28 @@ class Source:
         """
         if not self.spans or order_of(event) <= tuple(self.spans[-1].last):
             return True
+        if event.kind in _STARTS and any(span.stray == event.attempt for span in self.spans):
+            return True
         return event.kind in _STARTS and event.time <= self.spans[-1].heard
 
     def is_of(self, frame: Frame) -> bool:
         """Whether a sweep would give the same spans in this frame, which only nodes depend on."""
-        if self.name == SCHEDULER or self.name.startswith(PART_PREFIX):
+        if not self.is_node:
             return True
         befores = (None, *self.spans)
         return all(s.is_of(frame, before) for s, before in zip(self.spans, befores, strict=False))
 
     def list_before(self, event: Event) -> list[Span]:
         """Spans of a node that neither an event nor anything after it can change."""
-        if self.name == SCHEDULER or self.name.startswith(PART_PREFIX):
+        if not self.is_node:
             return []
         return list(
             takewhile(
-                lambda span: tuple(span.last) < order_of(event) and span.heard < event.time,
+                lambda span: (
+                    tuple(span.last) < order_of(event)
+                    and span.heard < event.time
+                    and span.stray is None
+                ),
                 self.spans,
             )
         )
@@ -77,11 +90,11 @@ class Source:
     def take(self, event: Event, frame: Frame) -> Iterator[WindowRow]:
         """Adds an event, in order if its place matters; what it adds to the windows."""
         if not self.sweeps(event):
-            self._note_event(event)
+            self.note_event(event)
             return
         kind = _PART_KINDS.get(event.kind, event.kind)
         span = self.spans[-1] if self.spans else None
-        is_open = span is not None and span.end is None
+        is_open = span is not None and span.is_open
         is_restart = (
             is_open and span is not None and (frame.zone(span.begin) == frame.zone(event.time))
         )
@@ -95,11 +108,13 @@ class Source:
             _close(span, event)
         elif kind == "job_finished" and (span is None or self.requeue_waits is not None):
             self._end_without_start(event)
+        elif kind == "job_finished" and span is not None:
+            span.stray = event.attempt
         elif kind == "job_requeued":
             if span is not None and is_open:
                 span.end, span.end_received = event.time, event.received_seconds
             self.requeue_waits = event.time
-        self._note_event(event)
+        self.note_event(event)
         if self.spans:
             span = self.spans[-1]
             span.last = order_of(event)
@@ -136,14 +151,15 @@ class Source:
         _close(span, event)
         span.after_requeue = requeued
 
-    def _note_event(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
+        """Notes what the newest span that has begun by an event knows from it."""
         order = order_of(event)
         span = next((s for s in reversed(self.spans) if tuple(s.opened) <= order), None)
         if span is None or event.kind == SETTLED:
             return
         self.changed.add(span.number)
         span.heard = max(span.heard, event.time)
-        if event.kind != "job_finished":
+        if event.kind not in _LAST_WORDS:
             span.alive = max(span.alive, event.time)
         if event.kind == "checkpoint_durable":
             times = {*span.checkpoints, event.time}
@@ -183,18 +199,41 @@ def _resume(name: str, prefix: Sequence[Span]) -> Source:
 
 def _sweep(source: Source, ordered: list[Event], frame: Frame) -> tuple[Source, list[WindowRow]]:
     rows: list[WindowRow] = []
+    early = _early_ends(source, ordered)
     for is_swept in (True, False):
         for event in ordered:
-            if source.sweeps(event) == is_swept:
-                rows += source.take(event, frame)
+            if source.sweeps(event) != is_swept:
+                continue
+            end = early.get(event.attempt)
+            if end is not None and event.kind == "job_finished":
+                source.note_event(event)
+                continue
+            rows += source.take(event, frame)
+            if end is not None and event.kind in _STARTS:
+                _close(source.spans[-1], early.pop(event.attempt), event.time)
     return source, rows
 
 
-def _close(span: Span, event: Event) -> None:
+def _early_ends(source: Source, ordered: Sequence[Event]) -> dict[int, Event]:
+    """By attempt, the end of a node before its start, where a clock was set back: it ends that."""
+    begun = {attempt for span in source.spans for attempt in span.starts}
+    found: dict[int, Event] = {}
+    for event in ordered if source.is_node else ():
+        if event.kind == "job_finished" and event.attempt not in begun:
+            found[event.attempt] = event
+        elif event.kind in _STARTS:
+            begun.add(event.attempt)
+    return {attempt: end for attempt, end in found.items() if attempt in begun}
+
+
+def _close(span: Span, event: Event, time: float | None = None) -> None:
+    """Ends a span, an early end at the time of its own start."""
     reason, ranks = event.fields.get("reason"), event.fields.get("cause_ranks")
     rank = ranks[0] if isinstance(ranks, list) and ranks else None
     status = event.fields.get("exit_code")
-    span.end, span.end_received = event.time, event.received_seconds
+    span.end = event.time if time is None else time
+    span.end_received = event.received_seconds
+    span.stray = None if event.attempt in span.starts else event.attempt
     span.ending = End(
         order=order_of(event),
         outcome=event.text("outcome") or "unknown",

@@ -1,5 +1,6 @@
 """Jobs that change size, model, price and month while they run cost what is billed by hand."""
 
+import math
 from collections import defaultdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from sqlalchemy import select
 
 from lockstep_catalogue.ledger import COST
 from lockstep_ledger.billing.bills import Bills
+from lockstep_ledger.merge.record import read_at
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.queries import job_document
 from lockstep_ledger.store.tables import jobs
@@ -19,10 +21,13 @@ from lockstep_ledger.store.writer import StoreWriter
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import Rate, RateCard
 
-from ..stories import Story, checked
+from ..stories import BEGIN, Story, checked
 
 MONTHS: dict[str, Any] = yaml.safe_load(
     Path(__file__).with_name("two_months.yaml").read_text(encoding="utf-8")
+)
+ATTEMPTS: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("attempts.yaml").read_text(encoding="utf-8")
 )
 CARD = RateCard(
     rates=tuple(
@@ -30,10 +35,12 @@ CARD = RateCard(
         for begin, model, price in MONTHS["rates"]
     )
 )
-ENDS = {"completed": "succeeded", "requeued": "preempted"}
+ENDS = {"completed": "succeeded", "requeued": "preempted", "failed": "failed"}
 
 
-def at(text: str) -> float:
+def at(text: str | float) -> float:
+    if not isinstance(text, str):
+        return BEGIN + text
     return datetime.fromisoformat(f"2026-{text}").replace(tzinfo=UTC).timestamp()
 
 
@@ -57,14 +64,15 @@ def story_of(job: dict[str, Any], now: float) -> Story:
             say(since, "attempt_started", node, run, num_gpus=gpus)
             begun[run] = since
             say(until, "job_finished" if is_last else "attempt_ended", node, run,
-                outcome="succeeded" if is_last else "failed")  # fmt: skip
+                outcome=ENDS.get(state, "failed"))  # fmt: skip
             continue
         if run not in begun:
             begun[run] = since
             say(since, "job_started", None, run, **declared)
         part = {"part": f"{node} {since}", "num_gpus": gpus, "gpu_model": model}
         say(since, "resources_allocated", None, run, **part)
-        say(until, "resources_released", None, run, part=part["part"])
+        say(until if job.get("released", True) else math.inf,
+            "resources_released", None, run, part=part["part"])  # fmt: skip
         if is_last:
             say(until, "job_finished", None, run, outcome=ENDS[state])
         if state == "requeued":
@@ -149,3 +157,24 @@ def test_every_line_is_right_while_jobs_run_and_after_their_end(
         row.value for (name, _), row in writer.counters.snapshot().items() if name == COST.name
     ]
     assert sum(counted) == pytest.approx(sum(amounts.values()))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_stays_of_nodes_are_runs_whatever_they_count(name: str, is_reversed: bool) -> None:
+    job = ATTEMPTS[name]
+    moment, *expected = job["is"]
+    story = story_of({"job": name, **job}, at(moment))
+    events = checked(story, at(moment))
+    writer = StoreWriter(open_store("sqlite:///:memory:"), clock=lambda: at(moment))
+    for event in reversed(events) if is_reversed else events:
+        writer.write([Submission([event])])
+    state = writer._state.memory.get(("east", name))
+    assert state is not None
+    record = state.record
+    assert record is not None
+    read_at(record, at(moment), Pricing())
+    kept = [[held, other] for _, field, other, held in record.disagreements if field != "outcome"]
+    found = [record.run_number, record.gpu_seconds, record.outcome, *kept]
+    times = [[at(number) for number in pair] if pair[0] > 1000 else pair for pair in expected[3:]]
+    assert found == [*expected[:3], *times]

@@ -44,6 +44,7 @@ class GpuTime:
     intervals: Sequence[Interval]
     used: Sequence[Interval]
     is_explained: bool
+    is_granted: bool = False
 
     @property
     def counted(self) -> Mapping[str, float]:
@@ -65,9 +66,19 @@ class GpuTime:
         return _at_end(self.intervals)
 
     @property
-    def gpus_used(self) -> float:
-        """The same of launchers alone."""
-        return _at_end(self.used)
+    def not_granted(self) -> set[float]:
+        """GPUs that launchers state where fewer were granted, for more than a minute."""
+        every = (*self.intervals, *self.used)
+        cuts = sorted({time for each in every for time in (each.begin, each.end)})
+        found = set[float]()
+        for since, until in pairwise(cuts) if self.is_granted else ():
+            sums = [
+                sum(e.gpus for e in side if e.begin <= since and until <= e.end)
+                for side in (self.intervals, self.used)
+            ]
+            if until - since > 60.0 and sums[1] > sums[0] > 0:
+                found.add(sums[1])
+        return found
 
 
 def _at_end(intervals: Sequence[Interval]) -> float:
@@ -130,7 +141,10 @@ def times_of_runs(
             states[UNUSED if run.spans else "unknown"] += unused - after_end
             states["held_after_end"] += after_end
         is_explained = is_over or not run.spans
-        times.append(GpuTime(states=states, intervals=held, used=used, is_explained=is_explained))
+        times.append(
+            GpuTime(states=states, intervals=held, used=used, is_explained=is_explained,
+                    is_granted=granted is not None)
+        )  # fmt: skip
     return times
 
 
@@ -272,10 +286,7 @@ def _granted(
     end = next((time for time in words_of_end if time is not None), math.inf)
     own = [part for part in parts if _run_of_part(part, runs) is run]
     if own:
-        ends = [
-            part.end or (part.bound if part.bound < float("inf") else max(end, part.begin))
-            for part in own
-        ]
+        ends = [part.end or min(part.bound, max(end, part.begin)) for part in own]
         return [
             Interval(begin=part.begin, end=until, gpus=part.gpus)
             for part, until in zip(own, ends, strict=True)

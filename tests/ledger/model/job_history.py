@@ -8,12 +8,20 @@ from itertools import groupby
 from .arrivals import Fact
 from .gpu_time import GpuTime, parts_of, times_of_runs
 from .joins import JoinedJob
-from .runs import SLACK_SECONDS, Run, Span, add_words, runs_of, spans_of_node, spans_of_scheduler
+from .runs import (
+    NO_SIGNS_OF_LIFE,
+    SLACK_SECONDS,
+    Run,
+    Span,
+    add_words,
+    runs_of,
+    spans_of_node,
+    spans_of_scheduler,
+)
 from .verdicts import RunVerdict, is_preempted, judge, silent_nodes
 from .words import Words, words_of
 
 NEVER_STARTED_SECONDS = 30 * 86_400.0
-_NOT_A_SIGN_OF_LIFE = ("job_finished",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +152,7 @@ class JobHistory:
             return run.scheduler_end is not None
         needed = self.num_nodes(run)
         has_all = needed is None or len(run.last_spans) >= needed
-        return not silent_nodes(run) and has_all
+        return not silent_nodes(run) and has_all and not run.goes_on
 
     @cached_property
     def settled_at(self) -> float | None:
@@ -157,7 +165,7 @@ class JobHistory:
         received = [fact.received for fact in ends]
         if run.scheduler_end is not None:
             received.append(self._scheduler_end_received(run))
-        if not received:
+        if not received or run.goes_on:
             is_reported = run.scheduler is not None and run.scheduler_end is None
             wait = NEVER_STARTED_SECONDS if is_reported else settings.silent_wait_seconds
             return heard + wait
@@ -222,6 +230,6 @@ class JobHistory:
         """Whether a settlement is about the newest run, and none of its nodes is alive since."""
         run = self.runs[-1]
         words = run.scheduler.facts if run.scheduler is not None and run.is_left_open else []
-        life = [fact.time for fact in (*run.facts, *words) if fact.kind not in _NOT_A_SIGN_OF_LIFE]
+        life = [fact.time for fact in (*run.facts, *words) if fact.kind not in NO_SIGNS_OF_LIFE]
         is_about = settlement.run_begin >= run.begin - SLACK_SECONDS and not self.waits_in_queue
         return is_about and max(life, default=0.0) <= settlement.time

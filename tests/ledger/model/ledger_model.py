@@ -199,12 +199,14 @@ def _disagreements(job: JobHistory) -> set[tuple[str, str, Any]]:
         for end in ends
         if end is not None and end.text("outcome") == "succeeded" and end.number("exit_code")
     }
-    more = {
-        ("launcher", "gpus", time.gpus_used)
-        for run, time in zip(job.runs, job.gpu_times, strict=True)
-        if run.has_end and time.gpus_used > time.gpus
+    more = {("launcher", "gpus", gpus) for time in job.gpu_times for gpus in time.not_granted}
+    inverted = {
+        ("launcher", "ended", span.end_fact.time)
+        for run in job.runs
+        for span in run.spans
+        if span.end_fact and span.end and span.end_fact.time < span.end
     }
-    return job.words.disagreements() | lost | statuses | more
+    return job.words.disagreements() | lost | statuses | more | inverted
 
 
 def _run_record(job: JobHistory, index: int) -> dict[str, Any]:

@@ -52,6 +52,18 @@ def lose_scheduler_start(rng: random.Random, messages: list[Message]) -> list[Me
     return [m for m in messages if m is not lost]
 
 
+def set_clock_back(rng: random.Random, messages: list[Message]) -> list[Message]:
+    """A clock is set back, so that an end of a node lies before the start."""
+    ends = _of(messages, "job_finished", is_node=True)
+    if not ends:
+        return messages
+    last = rng.choice(ends)
+    starts = [m for m in _of(messages, *_STARTS, is_node=True) if m.sender == last.sender]
+    first = min((m.event["time"] for m in starts), default=last.event["time"])
+    early = _edit(last, time=tick(first - rng.uniform(1, 3000)))
+    return [early if m is last else m for m in messages]
+
+
 def claim_too_much(rng: random.Random, messages: list[Message]) -> list[Message]:
     """Reports of a node hold several times of what it had."""
     reports = _of(messages, "goodput", is_node=True)
@@ -179,7 +191,7 @@ def leave_ends_to_pages(rng: random.Random, messages: list[Message]) -> list[Mes
 MISHAPS: tuple[Mishap, ...] = (
     lose_starts, lose_scheduler_start, claim_too_much, end_twice, state_loss, add_incident,
     hide_gpus, count_from_zero, change_words, declare_no_gpus, report_late, break_silence,
-    release_early, hear_requeues_only, leave_ends_to_pages,
+    release_early, hear_requeues_only, leave_ends_to_pages, set_clock_back,
 )  # fmt: skip
 
 

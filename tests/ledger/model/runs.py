@@ -55,7 +55,16 @@ def spans_of_node(facts: Iterable[Fact], zones: Sequence[float] = ()) -> list[Sp
     events = list(facts)
     spans: list[Span] = []
     is_open, spoken = False, 0.0
+    begun, early = set[int](), dict[int, Fact]()
     for fact in events:
+        if fact.kind in ("job_started", "attempt_started"):
+            begun.add(fact.attempt)
+        elif fact.kind == "job_finished" and fact.attempt not in begun:
+            early[fact.attempt] = fact
+    early = {attempt: fact for attempt, fact in early.items() if attempt in begun}
+    for fact in events:
+        if fact.kind == "job_finished" and fact.attempt in early:
+            continue
         is_restart = is_open and _zone(spans[-1].begin, zones) == _zone(fact.time, zones)
         if fact.kind == "job_started" or (fact.kind == "attempt_started" and not is_restart):
             quiet = fact.time - spoken if spans else math.inf
@@ -69,6 +78,8 @@ def spans_of_node(facts: Iterable[Fact], zones: Sequence[float] = ()) -> list[Sp
             is_open = False
         elif fact.kind == "job_finished" and not spans:
             spans.append(_end_without_start(fact))
+        if fact.kind in ("job_started", "attempt_started") and fact.attempt in early:
+            spans[-1].end, spans[-1].end_fact = fact.time, early.pop(fact.attempt)
         spoken = fact.time if fact.kind in _SPEAKING else spoken
     _bind(spans)
     _assign(events, spans)
@@ -122,6 +133,7 @@ def _assign(events: list[Fact], spans: list[Span]) -> None:
             earlier[-1].facts.append(fact)
 
 
+NO_SIGNS_OF_LIFE = ("job_finished", "job_preempted", "resources_released")
 SLACK_SECONDS = 5.0
 """How far a scheduler's whole seconds and a node's clock differ."""
 
@@ -189,6 +201,14 @@ class Run:
         )
 
     @property
+    def goes_on(self) -> bool:
+        """Whether a scheduler that never ended it says something after the ends of its nodes."""
+        ends = [span.end for span in self.last_spans if span.end is not None]
+        words = self.scheduler.facts if self.scheduler is not None and self.is_left_open else []
+        life = [fact.time for fact in words if fact.kind not in NO_SIGNS_OF_LIFE]
+        return bool(ends) and max(life, default=0.0) > max(ends) + SLACK_SECONDS
+
+    @property
     def last_spans(self) -> list[Span]:
         """The newest span of each node, by node."""
         newest = {span.node: span for span in sorted(self.spans, key=lambda each: each.begin)}
@@ -216,7 +236,7 @@ def runs_of(
     for span in sorted(node_spans, key=lambda each: (each.begin, each.attempt, each.node)):
         owner = _scheduler_run(span, runs)
         (orphans if owner is None else owner.spans).append(span)
-    runs_of_nodes = _gather(orphans, num_nodes or 1)
+    runs_of_nodes = _gather(orphans, num_nodes)
     ends = [span for span in scheduler if not span.has_start]
     runs += runs_of_nodes
     runs += [Run(scheduler=span) for span in ends if not _attach(span, runs_of_nodes)]
@@ -240,7 +260,7 @@ TOGETHER_SECONDS = 60.0
 """Within which the nodes of a run begin."""
 
 
-def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
+def _gather(orphans: Sequence[Span], num_nodes: int | None) -> list[Run]:
     """Runs of node spans that belong to no scheduler's span: what began together is one.
 
     While anything that began before goes on, who comes or comes again changes the size of a run.
@@ -256,7 +276,9 @@ def _gather(orphans: Sequence[Span], num_nodes: int) -> list[Run]:
             if _last_sign(s) > span.begin + SLACK_SECONDS and s not in before[-1:]
         ]
         grown = [s for s in alive if not before or s.begin < left]
-        has_room = not before and len({s.node for s in present}) < num_nodes
+        is_early = bool(runs) and span.begin <= min(s.begin for s in present) + 60.0
+        lacks = is_early if num_nodes is None else len({s.node for s in present}) < num_nodes
+        has_room = not before and lacks
         if not runs or not (grown or has_room):
             since = max(left, span.begin - TOGETHER_SECONDS)
             with_it = [s for s in alive if s.begin >= since]

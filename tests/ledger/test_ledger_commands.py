@@ -101,6 +101,24 @@ def test_the_review_of_a_week_names_failures_nodes_trends_and_cost(store: str) -
     assert "33.3%" in table
 
 
+def test_a_week_keeps_what_became_of_a_job_that_ran_again_later(tmp_path: Path) -> None:
+    story = Story(job_id="again", now=MONDAY).start(num_nodes=1, num_gpus=8).after(1800)
+    story.end("failed", failure_class="infra", cause="xid").after(7 * 86_400)
+    story.start(attempt=1, num_nodes=1, num_gpus=8).after(3600).end(attempt=1)
+    path, store = tmp_path / "events.jsonl", str(tmp_path / "ledger.db")
+    path.write_text("".join(json.dumps(event) + "\n" for event in story.events), encoding="utf-8")
+    printed("import", str(path), "--store", store)
+    for name, outcome, hours, requeues in (
+        (WEEK, "failed", 4.0, 0),
+        ("2024-W11", "succeeded", 8.0, 1),
+    ):
+        week = json.loads(printed("review", "--store", store, "--week", name, "--json"))
+        assert [(row["outcome"], row["gpu_hours"]) for row in week["outcomes"]] == [
+            (outcome, hours)
+        ]
+        assert week["trends"][-1]["requeues"] == requeues
+
+
 def test_exports_hold_every_job_and_event(store: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.parquet"
     printed("export", "jobs", str(path), "--store", store)

@@ -1,23 +1,27 @@
 """Review a week: failures by class and node, trends of objectives, cost."""
 
-import json
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from operator import attrgetter
 from typing import Any
 
 import click
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from lockstep_cli.options import Parsed
 from lockstep_ledger.commands.inspect import reading
+from lockstep_ledger.merge.counted import met_deadline
 from lockstep_ledger.merge.effective_time import (
     Expectation,
     expectation,
     interruptions_of,
     sum_interruptions,
 )
+from lockstep_ledger.merge.record import Record, record_of_json, split_at
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
@@ -74,10 +78,6 @@ class Review:
     failed_jobs: list[dict[str, Any]]
     expectation: Expectation
 
-    def document(self) -> dict[str, Any]:
-        """The review as JSON."""
-        return asdict(self)
-
 
 def parse_week(text: str) -> date:
     """The Monday of a week such as 2026-W47.
@@ -102,59 +102,59 @@ def name_week(monday: date) -> str:
 
 
 def weekly_review(connection: Connection, monday: date, cluster: str | None = None) -> Review:
-    """The review of the week that begins on a Monday, in UTC, by the ends of jobs."""
+    """The review of the week that begins on a Monday, in UTC, by what had ended then."""
     weeks = [monday - timedelta(weeks=back) for back in range(_WEEKS - 1, -1, -1)]
-    rows = {start: _ended_in(connection, start, cluster) for start in weeks}
-    own = rows[monday]
-    failed = [row for row in own if row["outcome"] in {"failed", "time_limit", "unknown"}]
+    ended = _ended_in(connection, weeks, cluster)
+    own = ended[monday]
+    failed = [job for job in own if job.outcome in {"failed", "time_limit", "unknown"}]
     return Review(
         week=name_week(monday),
         outcomes=_counted(own, ("outcome", "failure_class")),
         failures=_counted(failed, ("failure_class", "cause")),
         nodes=_worst_nodes(failed),
         projects=_projects(own),
-        trends=[_trend(start, rows[start]) for start in weeks],
-        failed_jobs=[_failed_job(row) for row in sorted(failed, key=lambda r: -r["gpu_seconds"])],
-        expectation=expectation(sum_interruptions(row["interruptions"] for row in own)),
+        trends=[_trend(start, ended[start]) for start in weeks],
+        failed_jobs=[_failed_job(job) for job in sorted(failed, key=lambda job: -job.gpu_seconds)],
+        expectation=expectation(sum_interruptions(map(interruptions_of, own))),
     )
 
 
-def _ended_in(connection: Connection, monday: date, cluster: str | None) -> list[dict[str, Any]]:
-    begin = datetime.combine(monday, time.min, UTC).timestamp()
-    end = datetime.combine(monday + timedelta(weeks=1), time.min, UTC).timestamp()
-    query = select(jobs).where(
-        jobs.c.status == "finished", jobs.c.ended >= begin, jobs.c.ended < end
+def _ended_in(
+    connection: Connection, weeks: Sequence[date], cluster: str | None
+) -> dict[date, list[Record]]:
+    """By week the jobs that had ended in it; one that ran again later too, with its runs so far."""
+    mondays = (*weeks, weeks[-1] + timedelta(weeks=1))
+    moments = [datetime.combine(day, time.min, UTC).timestamp() for day in mondays]
+    query = select(jobs.c.state).where(
+        jobs.c.started < moments[-1],
+        or_(jobs.c.ended >= moments[0], jobs.c.status != "finished"),
     )
     if cluster is not None:
         query = query.where(jobs.c.cluster == cluster)
-    rows = []
-    for row in connection.execute(query).mappings():
-        record = json.loads(row["state"])
-        names = ("goodput", "deadline", "requeues", "preemptions", "cause_rank", "reason")
-        rows.append(
-            {**row, **{name: record[name] for name in names}}
-            | {"interruptions": interruptions_of(record)}
-        )
-    return rows
+    found: dict[date, list[Record]] = {start: [] for start in weeks}
+    for state in connection.execute(query.order_by(jobs.c.number)).scalars():
+        for job in split_at(record_of_json(state), moments):
+            if job.ended is not None and job.ended >= moments[0]:
+                found[weeks[bisect_right(moments, job.ended) - 1]].append(job)
+    return found
 
 
-def _counted(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
-    counts = Counter(tuple(row[name] for name in names) for row in rows)
-    hours: dict[tuple[Any, ...], float] = defaultdict(float)
-    for row in rows:
-        hours[tuple(row[name] for name in names)] += row["gpu_seconds"] / _HOUR_SECONDS
+def _counted(ended: list[Record], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for job in ended:
+        groups[attrgetter(*names)(job)].append(job.gpu_seconds / _HOUR_SECONDS)
     return [
-        {**dict(zip(names, key, strict=True)), "jobs": count, "gpu_hours": hours[key]}
-        for key, count in sorted(counts.items(), key=lambda entry: (-entry[1], str(entry[0])))
+        {**dict(zip(names, key, strict=True)), "jobs": len(hours), "gpu_hours": sum(hours)}
+        for key, hours in sorted(groups.items(), key=lambda entry: (-len(entry[1]), str(entry[0])))
     ]
 
 
-def _worst_nodes(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _worst_nodes(failed: list[Record]) -> list[dict[str, Any]]:
     """Nodes that failures began on; what owners broke says nothing of a node."""
     causes: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in failed:
-        if row["cause_node"] and row["failure_class"] != "user":
-            causes[row["cause_node"]][row["cause"] or "unknown"] += 1
+    for job in failed:
+        if job.cause_node and job.failure_class != "user":
+            causes[job.cause_node][job.cause or "unknown"] += 1
     ranked = sorted(causes.items(), key=lambda entry: (-entry[1].total(), entry[0]))
     return [
         {"node": node, "failures": counts.total(), "causes": dict(counts)}
@@ -162,63 +162,57 @@ def _worst_nodes(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _projects(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    by_project: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_project[row["project"]].append(row)
+def _projects(ended: list[Record]) -> list[dict[str, Any]]:
+    by_project: dict[str, list[Record]] = defaultdict(list)
+    for job in ended:
+        by_project[job.project].append(job)
     projects = [
-        {
-            "project": project,
-            "jobs": len(own),
-            "gpu_hours": sum(row["gpu_seconds"] for row in own) / _HOUR_SECONDS,
-            "costs": _costs(own),
-        }
+        {"project": project, "jobs": len(own), "gpu_hours": _hours(own), "costs": _costs(own)}
         for project, own in by_project.items()
     ]
     return sorted(projects, key=lambda entry: (-entry["gpu_hours"], entry["project"]))
 
 
-def _costs(rows: list[dict[str, Any]]) -> dict[str, float]:
+def _hours(ended: list[Record]) -> float:
+    return sum(job.gpu_seconds for job in ended) / _HOUR_SECONDS
+
+
+def _costs(ended: list[Record]) -> dict[str, float]:
     """Sums by currency, never over two."""
     costs: dict[str, float] = defaultdict(float)
-    for row in rows:
-        for currency, amount in row["costs"].items():
+    for job in ended:
+        for currency, amount in job.costs.items():
             costs[currency] += amount
     return dict(costs)
 
 
-def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
-    counted = [
-        row for row in rows if row["outcome"] != "cancelled" and row["failure_class"] != "user"
-    ]
-    with_deadline = [row for row in rows if row["deadline"] and row["outcome"] != "cancelled"]
-    met = [
-        row
-        for row in with_deadline
-        if row["outcome"] == "succeeded" and row["ended"] <= row["deadline"]
-    ]
-    goodputs = [JobGoodput(gpu_seconds=row["goodput"]) for row in rows]
+def _trend(monday: date, ended: list[Record]) -> WeekTrend:
+    counted = [job for job in ended if job.outcome != "cancelled" and job.failure_class != "user"]
+    met = [is_met for job in ended if (is_met := met_deadline(job)) is not None]
+    goodputs = [JobGoodput(gpu_seconds=job.goodput) for job in ended]
     return WeekTrend(
         week=name_week(monday),
         jobs=len(counted),
-        succeeded=sum(row["outcome"] == "succeeded" for row in counted),
-        gpu_hours=sum(row["gpu_seconds"] for row in rows) / _HOUR_SECONDS,
-        productive_gpu_hours=sum(row["goodput"].get("productive", 0.0) for row in rows)
+        succeeded=sum(job.outcome == "succeeded" for job in counted),
+        gpu_hours=_hours(ended),
+        productive_gpu_hours=sum(job.goodput.get("productive", 0.0) for job in ended)
         / _HOUR_SECONDS,
         job_weighted_goodput=job_weighted_ratio(goodputs),
         ettr=sum_goodput(goodputs).ettr_ratio,
-        deadlines=len(with_deadline),
-        deadlines_met=len(met),
-        requeues=sum(row["requeues"] for row in rows),
-        preemptions=sum(row["preemptions"] for row in rows),
-        costs=_costs(rows),
+        deadlines=len(met),
+        deadlines_met=sum(met),
+        requeues=sum(job.requeues for job in ended),
+        preemptions=sum(job.preemptions for job in ended),
+        costs=_costs(ended),
     )
 
 
-def _failed_job(row: dict[str, Any]) -> dict[str, Any]:
-    names = ("job_id", "cluster", "project", "outcome", "failure_class", "cause", "reason",
-             "cause_node", "cause_rank")  # fmt: skip
-    return {**{name: row[name] for name in names}, "gpu_hours": row["gpu_seconds"] / _HOUR_SECONDS}
+_FAILED = ("job_id", "cluster", "project", "outcome", "failure_class", "cause", "reason",
+           "cause_node", "cause_rank")  # fmt: skip
+
+
+def _failed_job(job: Record) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in _FAILED} | {"gpu_hours": _hours([job])}
 
 
 _MAX_ROWS = 20
@@ -244,7 +238,7 @@ def review(*, store: str, week: date, cluster: str | None, is_json: bool) -> Non
     with reading(store) as connection:
         reviewed = weekly_review(connection, week, cluster)
     if is_json:
-        print_json(reviewed.document())
+        print_json(asdict(reviewed))
     else:
         _print(reviewed)
 

@@ -66,7 +66,7 @@ def counts_of(record: Record) -> Counts:
         labels = (record.outcome, record.failure_class or "none")
         add(counted.JOBS_FINISHED, 1.0, *labels)
         add(counted.JOBS_FINISHED_GPU_SECONDS, record.gpu_seconds, *labels)
-    met = _met_deadline(record)
+    met = met_deadline(record)
     if met is not None:
         add(counted.DEADLINES, 1.0, "met" if met else "missed")
     return found
@@ -129,12 +129,12 @@ def _end_rows(record: Record) -> Iterator[WindowRow]:
         good, gpu_seconds = float(record.outcome == "succeeded"), record.gpu_seconds
         yield WindowRow(end, "job_success", good, 1.0)
         yield WindowRow(end, "job_success_gpu_seconds", good * gpu_seconds, gpu_seconds)
-    met = _met_deadline(record)
+    met = met_deadline(record)
     if met is not None:
         yield WindowRow(end, "time_to_complete", float(met), 1.0)
 
 
-def _met_deadline(record: Record) -> bool | None:
+def met_deadline(record: Record) -> bool | None:
     """Whether it succeeded in time; None without a deadline or an end."""
     if record.deadline is None or record.ended is None or record.outcome == "cancelled":
         return None

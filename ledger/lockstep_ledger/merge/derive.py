@@ -8,7 +8,7 @@ from lockstep_ledger.merge.facts import Disagreement, JobFacts
 from lockstep_ledger.merge.gpu_time import allocate, micros_of, states_of
 from lockstep_ledger.merge.outcome import Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
-from lockstep_ledger.merge.record import Record, RunRecord, sum_states
+from lockstep_ledger.merge.record import Record, RunRecord, sum_runs
 from lockstep_ledger.merge.runs import SLACK_SECONDS, TOGETHER_SECONDS, Run, runs_of
 from lockstep_ledger.merge.settlement import Settlement, SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Span
@@ -81,7 +81,7 @@ class Derivation:
             for index in range(len(runs))
         ]
         record.disagreements = self._disagreements()
-        self._sum(record)
+        sum_runs(record)
         self._describe_machines(record)
         record.settle_at = None if is_finished else settle_at
         if is_finished:
@@ -116,7 +116,7 @@ class Derivation:
         newest.states, newest.heard, newest.end_time = states_of(run), run.heard, run.end
         newest.used_gpu_seconds = _used(run)
         self._count(record)
-        self._sum(record)
+        sum_runs(record)
         record.settle_at = self._settlement.settle_at(self._outcome)
         return True
 
@@ -211,15 +211,6 @@ class Derivation:
         times = (t for s in run.spans for t in (*s.starts.values(), *s.checkpoints))
         safe = [time for time in times if time <= run.end]
         return gpu_seconds(run.allocation, max([run.begin, *safe]), run.end)
-
-    def _sum(self, record: Record) -> None:
-        runs = record.runs
-        sum_states(record)
-        record.run_number = sum(run.has_start for run in runs)
-        record.attempts = sum(len(run.attempts) for run in runs)
-        record.requeues = sum(bool(run.requeued_after) for run in runs)
-        record.preemptions = sum(run.is_preempted for run in runs)
-        record.lost_gpu_seconds = sum(run.lost_gpu_seconds for run in runs)
 
     def _describe_machines(self, record: Record) -> None:
         if self.runs:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+from lockstep_ledger.merge.record import Record
 from lockstep_outcomes.progress.ettr import (
     PROGRESS_STATES,
     GoodputSample,
@@ -58,22 +59,22 @@ class Expectation:
     best_ettr_ratio: float | None = None
 
 
-def interruptions_of(record: Mapping[str, Any]) -> Interruptions:
+def interruptions_of(record: Record) -> Interruptions:
     """What the record of one job measured; zeros where no GPU time is reported."""
-    goodput: Mapping[str, float] = record["goodput"]
-    num_nodes = float(record["expected_nodes"] or record["machines"])
+    goodput = record.goodput
+    num_nodes = float(record.expected_nodes or record.machines)
     # The record has GPU-seconds; over the GPUs of the whole job they are wall clock.
-    gpus = record["gpus"] or record["machine_gpus"]
+    gpus = record.gpus or record.machine_gpus
     if not gpus or not num_nodes:
         return Interruptions()
-    ended_badly = record["outcome"] in {"failed", "preempted", "unknown"}
-    is_of_cluster = ended_badly and record["failure_class"] != "user"
+    ended_badly = record.outcome in {"failed", "preempted", "unknown"}
+    is_of_cluster = ended_badly and record.failure_class != "user"
     return Interruptions(
         num_nodes=num_nodes,
         node_seconds=math.fsum(goodput.values()) / gpus * num_nodes,
-        num_attempts=record["attempts"],
-        num_failures=max(0, record["attempts"] - 1) + is_of_cluster,
-        num_checkpoints=record["checkpoints"],
+        num_attempts=record.attempts,
+        num_failures=max(0, record.attempts - 1) + is_of_cluster,
+        num_checkpoints=record.checkpoints,
         restart_seconds=math.fsum(goodput.get(s, 0.0) for s in _RESTART_STATES) / gpus,
         save_seconds=goodput.get("checkpoint", 0.0) / gpus,
         training_seconds=math.fsum(goodput.get(s, 0.0) for s in PROGRESS_STATES) / gpus,

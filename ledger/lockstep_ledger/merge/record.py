@@ -1,6 +1,7 @@
 """The record of one job, as readers get it; it is saved as JSON with the job's row."""
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -157,14 +158,44 @@ def priced_job(record: Record, gpu_model: str) -> PricedJob:
     return PricedJob(record.project, gpu_model, declared)
 
 
-def sum_states(record: Record) -> None:
-    """Fills in the GPU time of all runs."""
-    goodput: dict[str, float] = {}
-    for run in record.runs:
+def sum_runs(record: Record) -> None:
+    """Fills in what its runs sum to."""
+    runs, goodput = record.runs, dict[str, float]()
+    for run in runs:
         for state, seconds in run.states.items():
             goodput[state] = goodput.get(state, 0.0) + seconds
     record.goodput = {state: seconds for state, seconds in goodput.items() if seconds}
     record.gpu_seconds = sum(record.goodput.values())
+    record.run_number = sum(run.has_start for run in runs)
+    record.attempts = sum(len(run.attempts) for run in runs)
+    record.requeues = sum(bool(run.requeued_after) for run in runs)
+    record.preemptions = sum(run.is_preempted for run in runs)
+    record.lost_gpu_seconds = sum(run.lost_gpu_seconds for run in runs)
+
+
+def split_at(record: Record, moments: Sequence[float]) -> Iterator[Record]:
+    """The record as it stood at each of some moments by then ended, with its runs since the last.
+
+    A run that was preempted by then waited for the next one, and had not ended.
+    """
+    first = 0
+    for moment in moments:
+        number = sum(run.begin < moment for run in record.runs)
+        run = record.runs[number - 1] if number > first else None
+        is_last = number == len(record.runs)
+        if run is None or run.outcome is None or run.end_time >= moment:
+            continue
+        if (is_last and record.status != "finished") or (not is_last and run.is_preempted):
+            continue
+        part = msgspec.structs.replace(record, runs=record.runs[first:number])
+        if not is_last:
+            part.outcome, part.failure_class, part.cause = run.outcome, run.failure_class, run.cause
+            part.cause_node, part.cause_rank, part.reason = None, None, None
+            part.ended = run.end_time
+        sum_runs(part)
+        sum_costs(part)
+        first = number
+        yield part
 
 
 def read_at(record: Record, now: float, pricing: Pricing) -> None:
@@ -176,13 +207,13 @@ def read_at(record: Record, now: float, pricing: Pricing) -> None:
         if run.end is None and grown > 0:
             run.states["unknown"] = run.states.get("unknown", 0.0) + grown
             run.heard = until
-            sum_states(record)
+            sum_runs(record)
             price(record, pricing)
 
 
 def price(record: Record, pricing: Pricing) -> None:
     """Fills in what the GPU time of all runs costs; of one that goes on up to its newest word."""
-    record.costs, record.rate_card = {}, pricing.digest
+    record.rate_card = pricing.digest
     for run in record.runs:
         costs: dict[str, float] = {}
         until = math.inf if run.end is not None else math.floor(run.heard)
@@ -192,7 +223,14 @@ def price(record: Record, pricing: Pricing) -> None:
             for currency, amount in amounts.items():
                 costs[currency] = costs.get(currency, 0.0) + amount
         run.costs = costs
-        for currency, amount in costs.items():
+    sum_costs(record)
+
+
+def sum_costs(record: Record) -> None:
+    """Fills in what its runs cost, by currency."""
+    record.costs = {}
+    for run in record.runs:
+        for currency, amount in run.costs.items():
             record.costs[currency] = record.costs.get(currency, 0.0) + amount
 
 

@@ -122,7 +122,8 @@ def job_document(
     connection: Connection, row: Any, pricing: Pricing | None = None
 ) -> dict[str, Any]:
     """Everything of a job: its record, attempts, timeline, checkpoints and verdicts."""
-    record = msgspec.to_builtins(record_now(row.state, pricing))
+    known = record_now(row.state, pricing)
+    record = msgspec.to_builtins(known)
     timeline, nodes = _timeline(connection, row.number), _nodes(connection, row.number)
     reports = _reports(connection, row.number, [each["node"] for each in nodes], row.updated)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
@@ -131,7 +132,7 @@ def job_document(
         "rate_card": row.rate_card,
         **ratios(record["goodput"]),
         "last_hour_ettr_ratio": last_hour_ettr(reports),
-        "expectation": asdict(expectation(interruptions_of(record))),
+        "expectation": asdict(expectation(interruptions_of(known))),
         "runs": record["run_number"],
         "runs_list": record["runs"],
         "nodes": nodes,

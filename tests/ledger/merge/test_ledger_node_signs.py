@@ -1,6 +1,5 @@
 """Incidents of a node, as evidence of how a job ended; and what failures cost in time."""
 
-import json
 from dataclasses import asdict
 
 import msgspec
@@ -57,7 +56,7 @@ def test_expected_time_follows_from_the_failures_and_checkpoints_of_a_job() -> N
     job.checkpoints, job.outcome = 24, "succeeded"
     seconds = {"startup": 1200.0, "checkpoint": 720.0, "productive": day - 1920.0}
     job.goodput = {state: value * gpus for state, value in seconds.items()}
-    expected = expectation(interruptions_of(json.loads(msgspec.json.encode(job))))
+    expected = expectation(interruptions_of(job))
     assert expected.failures_per_node_day == pytest.approx(0.5)
     assert (expected.restart_seconds, expected.save_seconds) == (600.0, 30.0)
     assert expected.interval_seconds == pytest.approx((day - 1920) / 24)
@@ -70,7 +69,7 @@ def test_expected_time_follows_from_the_failures_and_checkpoints_of_a_job() -> N
 
 
 def test_without_reports_nothing_is_expected() -> None:
-    record = json.loads(msgspec.json.encode(Record("east", "j", 1, None, ["j"])))
+    record = Record("east", "j", 1, None, ["j"])
     assert set(asdict(expectation(interruptions_of(record))).values()) == {None}
     assert last_hour_ettr([]) is None
 

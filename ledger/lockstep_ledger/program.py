@@ -18,7 +18,7 @@ import uvicorn
 
 from lockstep_cli.options import bad_input
 from lockstep_cli.signals import until_signal
-from lockstep_ledger.merge.settlement import SettleTimeouts
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.database import StoreError, checkpoint_beside, open_store, writer_lock
 from lockstep_ledger.store.retention import Retention
 from lockstep_ledger.store.shared_writer import SharedWriter

@@ -6,6 +6,7 @@ name of a job may hold columns and forged rows. Only a delimiter that nobody can
 that none does.
 """
 
+import math
 import os
 import re
 import secrets
@@ -91,9 +92,8 @@ def _read_header(line: str, delimiter: str, warn: Callable[[str], None]) -> tupl
 def _find_delimiter(line: str) -> str:
     if match := _OWN_DELIMITER.match(line):
         return match[1]
-    for text in _DELIMITERS:
-        if text in line:
-            return text
+    if found := [text for text in _DELIMITERS if text in line]:
+        return found[0]
     raise ValueError(f"no table of Slurm begins with {line[:60]!r}; print it with --parsable")
 
 
@@ -288,9 +288,8 @@ def ended_state(job_id: str, last_sign_seconds: float) -> str:
     except (ValueError, subprocess.SubprocessError):
         return ""
     for run in reversed([run for job in found for run in (*job.earlier, job)]):
-        if run.start is None or run.end is None:
-            continue
-        if run.start - _SLACK_SECONDS <= last_sign_seconds <= run.end + _SLACK_SECONDS:
+        begin, end = run.start or math.inf, run.end or 0.0
+        if begin - _SLACK_SECONDS <= last_sign_seconds <= end + _SLACK_SECONDS:
             return run.state if run.state in ENDED_STATES else ""
     return ""
 
@@ -317,10 +316,8 @@ def jobs(
         job, step, _ = job_id.partition(".")
         if job and not step:
             by_id.setdefault(job, []).append(row)
-        elif job and not job_id.endswith(".extern"):
-            steps.setdefault(job, row)
         elif job:
-            steps.setdefault(f"{job}.extern", row)
+            steps.setdefault(f"{job}.extern" if step == "extern" else job, row)
     for name, row in steps.items():
         by_id.setdefault(name.removesuffix(".extern"), [row])
     return [_job(i, own[-1], _earlier_runs(own), zone, partitions) for i, own in by_id.items()]
@@ -388,8 +385,8 @@ def _job(  # rows, and what to read them by
 
 
 def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition]) -> SlurmRun:
-    gpus, model, source = _gpus(row, partitions)
     nodes, partition = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
+    gpus, model, source = _gpus(row, partition)
     most = partition.gpus * nodes if partition and nodes else 0
     return SlurmRun(
         state=state_of(_first(row, "State") or "")[0],
@@ -408,7 +405,7 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition])
     )
 
 
-def _gpus(row: dict[str, str], partitions: Mapping[str, Partition]) -> tuple[int | None, str, str]:
+def _gpus(row: dict[str, str], partition: Partition | None) -> tuple[int | None, str, str]:
     """Number and model of a row's GPUs, and the column that says so; None where none does.
 
     No model where several are mixed. Shares of a GPU tell no number of GPUs.
@@ -422,11 +419,10 @@ def _gpus(row: dict[str, str], partitions: Mapping[str, Partition]) -> tuple[int
             return sum(counts), models[0] if len(models) == 1 else "", column
         if any(share in row.get(column, "") for share in _SHARES):
             return None, "", ""
-    if (partition := partitions.get(row.get("Partition", ""))) is not None:
+    if partition is not None:
         cores = _CORES.search(_first(row, "AllocTRES", "ReqTRES") or "")
         nodes = _count(_first(row, "NNodes")) or 0
-        gpus = partition.gpus_of(nodes, int(cores[1]) if cores else 0)
-        if gpus is not None:
+        if (gpus := partition.gpus_of(nodes, int(cores[1]) if cores else 0)) is not None:
             return gpus, "", "Partition"
     options = _options(row.get("SubmitLine", ""))
     for match in [*_ASKED.finditer(options)][-1:]:

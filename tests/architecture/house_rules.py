@@ -53,7 +53,7 @@ CATCHES_ALL_IN = frozenset({
     # In the agent: a job's files cost no other job, a family no other, a tick not the next one.
     "page_store.py", "text.py", "sampler.py",
     # In the ledger: one event of a stranger must not hold up the rest of its batch.
-    "isolation.py",
+    "transaction.py",
 })  # fmt: skip
 
 

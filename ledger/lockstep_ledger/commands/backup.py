@@ -31,10 +31,7 @@ from lockstep_ledger.store.tables import VERSION, counter_bases, counters, metad
 @store_option
 def backup(*, path: Path, store: str) -> None:
     """Write the store into FILE, also while the ledger runs; FILE is an SQLite store."""
-    with (
-        bad_input(OSError),
-        disposing(open_store(store, read_only=True)) as engine,
-    ):
+    with bad_input(OSError), disposing(open_store(store, read_only=True)) as engine:
         back_up(engine, path)
     click.echo(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB", err=True)
 

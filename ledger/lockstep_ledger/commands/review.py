@@ -126,8 +126,7 @@ def _ended_in(
     mondays = (*weeks, weeks[-1] + timedelta(weeks=1))
     moments = [datetime.combine(day, time.min, UTC).timestamp() for day in mondays]
     query = select(jobs.c.state).where(
-        jobs.c.started < moments[-1],
-        or_(jobs.c.ended >= moments[0], jobs.c.status != "finished"),
+        jobs.c.started < moments[-1], or_(jobs.c.ended >= moments[0], jobs.c.status != "finished")
     )
     if cluster is not None:
         query = query.where(jobs.c.cluster == cluster)

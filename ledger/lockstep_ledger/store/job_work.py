@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, select, text
 from lockstep_ledger.merge.counted import Effects, Mark, group_of, mark_of, tally
 from lockstep_ledger.merge.derive import STRUCTURAL, Derivation
 from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.merge.precedence import SCHEDULER, machine_of, order_of
 from lockstep_ledger.merge.record import Record
-from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.merge.spans import PART_PREFIX, Frame, Span, WindowRow
 from lockstep_ledger.merge.sweep import Source, sweep
 from lockstep_ledger.store.database import chunks_of

@@ -11,9 +11,8 @@ from lockstep_ledger.merge.counted import Booked, Effects
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.database import chunks_of
-from lockstep_ledger.store.job_states import JobState
+from lockstep_ledger.store.job_states import ID_PREFIX, JobState, Key, KnownJobs
 from lockstep_ledger.store.job_work import JobWork
-from lockstep_ledger.store.known_jobs import ID_PREFIX, Key, KnownJobs
 from lockstep_ledger.store.tables import aliases, amendments, events, jobs
 from lockstep_records.events.bounds import is_printable
 from lockstep_records.events.event import Event

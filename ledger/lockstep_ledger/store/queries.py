@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, func, select
 
+from lockstep_ledger.merge.derive import ratios
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
-from lockstep_ledger.merge.gpu_time import ratios
 from lockstep_ledger.merge.record import Record, read_at, record_of_json
-from lockstep_ledger.store.known_jobs import ID_PREFIX
+from lockstep_ledger.store.job_states import ID_PREFIX
 from lockstep_ledger.store.tables import aliases, amendments, events, jobs, spans
 from lockstep_outcomes.prices.price import Pricing
 
@@ -122,8 +122,8 @@ def job_document(
     connection: Connection, row: Any, pricing: Pricing | None = None
 ) -> dict[str, Any]:
     """Everything of a job: its record, attempts, timeline, checkpoints and verdicts."""
-    known = record_now(row.state, pricing)
-    record = msgspec.to_builtins(known)
+    state = record_now(row.state, pricing)
+    record = msgspec.to_builtins(state)
     timeline, nodes = _timeline(connection, row.number), _nodes(connection, row.number)
     reports = _reports(connection, row.number, [each["node"] for each in nodes], row.updated)
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
@@ -132,7 +132,7 @@ def job_document(
         "rate_card": row.rate_card,
         **ratios(record["goodput"]),
         "last_hour_ettr_ratio": last_hour_ettr(reports),
-        "expectation": asdict(expectation(interruptions_of(known))),
+        "expectation": asdict(expectation(interruptions_of(state))),
         "runs": record["run_number"],
         "runs_list": record["runs"],
         "nodes": nodes,

@@ -21,10 +21,9 @@ from lockstep_ledger.ingest.speakers import Speaker
 from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import WRITER_LOCK, connect_arguments
-from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.retention import Retention, Upkeep
 from lockstep_ledger.store.tables import counter_bases, inbox
-from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.transaction import Submission, write_isolated
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_records.events.event import Event
 

@@ -82,10 +82,7 @@ jobs = sa.Table(
 )
 
 spans = sa.Table(
-    "spans",
-    metadata,
-    *_key(job=_NUMBER, node=_NAME, number=sa.Integer),
-    *_required(state=sa.Text),
+    "spans", metadata, *_key(job=_NUMBER, node=_NAME, number=sa.Integer), *_required(state=sa.Text)
 )
 """From a start to an end of a node; of the scheduler where the node is empty."""
 
@@ -147,12 +144,7 @@ dead_letters = sa.Table(
 agents = sa.Table("agents", metadata, *_key(token=sa.String(24)), *_required(node=_NAME))
 """The node of each agent's token that names none: the first that it spoke of."""
 
-inbox = sa.Table(
-    "inbox",
-    metadata,
-    _numbered(),
-    *_required(client=_NAME, events=sa.Text),
-)
+inbox = sa.Table("inbox", metadata, _numbered(), *_required(client=_NAME, events=sa.Text))
 """Deliveries that a ledger took without leading; the leader stores their events."""
 
 slo_rollups = sa.Table(
@@ -164,18 +156,12 @@ slo_rollups = sa.Table(
 """Sums of older rows of ``slo_events``, a row a bucket of so many seconds that begins at a time."""
 
 job_upkeep = sa.Table(
-    "job_upkeep",
-    metadata,
-    *_key(job=_NUMBER),
-    *_optional(thinned=sa.Double, anonymised=sa.Double),
+    "job_upkeep", metadata, *_key(job=_NUMBER), *_optional(thinned=sa.Double, anonymised=sa.Double)
 )
 """Up to which ``updated`` of a job its events are thinned and its names are gone."""
 
 counter_bases = sa.Table(
-    "counter_bases",
-    metadata,
-    *_key(counter=_NUMBER),
-    *_required(base=sa.Double),
+    "counter_bases", metadata, *_key(counter=_NUMBER), *_required(base=sa.Double)
 )
 """What a counter held when its store was restored: it is served as what it has grown by since."""
 

@@ -3,12 +3,13 @@
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.ingest.speakers import OPERATOR, RELATIONS, RULES, Speaker, relation
@@ -21,18 +22,17 @@ from lockstep_ledger.merge.counted import (
     rows_of,
 )
 from lockstep_ledger.merge.facts import JobFacts
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.merge.plausible import Refused, implausible
 from lockstep_ledger.merge.precedence import body_of
 from lockstep_ledger.merge.record import Record, price
-from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import rows_by_name
-from lockstep_ledger.store.job_states import JobState
+from lockstep_ledger.store.job_states import JobState, KnownJobs
 from lockstep_ledger.store.job_work import JobWork
 from lockstep_ledger.store.joins import Joins, aliases_of
-from lockstep_ledger.store.known_jobs import KnownJobs
 from lockstep_ledger.store.tables import agents, amendments, events, slo_events
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.events.event import Event, stable_id
@@ -357,3 +357,64 @@ def _is_same(was: Any, now: Any) -> bool:
     if isinstance(was, float) and isinstance(now, float):
         return abs(was - now) <= _NOISE
     return bool(was == now)
+
+
+_REFUSAL = "value"
+
+
+def write_isolated(
+    write: Callable[[Sequence[Submission]], None], submissions: Sequence[Submission]
+) -> None:
+    """Writes submissions in one transaction; if an event makes that fail, in smaller ones.
+
+    The batch is halved until the event is found, which becomes a dead letter.
+
+    Args:
+        write: stores all that it is given or, by an error, nothing.
+        submissions: filled in with what became of them.
+
+    Raises:
+        sqlalchemy.exc.SQLAlchemyError: the store failed; it may hold a part of the submissions.
+    """
+    try:
+        write(submissions)
+    except Exception as error:
+        if _is_of_store(error):
+            raise
+        if len(submissions) > 1:
+            half = len(submissions) // 2
+            write_isolated(write, submissions[:half])
+            write_isolated(write, submissions[half:])
+        elif submissions:
+            _write_parts(write, submissions[0], error)
+
+
+def _write_parts(
+    write: Callable[[Sequence[Submission]], None], submission: Submission, error: Exception
+) -> None:
+    events, half = submission.events, len(submission.events) // 2
+    if not events:
+        _log.error("letters=lost client=%r reason=%r", submission.client, error)
+        return
+    if len(events) == 1:
+        reason = f"{events[0].kind} of job {events[0].job_id} cannot be applied ({error!r:.300})"
+        _log.error("event=refused id=%s reason=%r", events[0].id, reason)
+        letter = letter_of(events[0], _REFUSAL, f"{reason}; it is kept here and left out")
+        parts = [replace(submission, events=(), refused=[letter])]
+    else:
+        parts = [replace(submission, events=e, refused=[]) for e in (events[:half], events[half:])]
+    parts.append(replace(submission, events=()))
+    for part in parts:
+        write_isolated(write, [part])
+    submission.stored = sum(part.stored for part in parts)
+    submission.duplicates = sum(part.duplicates for part in parts)
+    submission.refused = [letter for part in parts for letter in part.refused]
+
+
+def _is_of_store(error: Exception) -> bool:
+    """Whether the database failed; of values that it cannot take the event is guilty."""
+    if isinstance(error, DataError | IntegrityError):
+        return False
+    # A statement that failed before the database saw it held something that is not a value.
+    is_of_values = isinstance(error, StatementError) and not isinstance(error, DBAPIError)
+    return isinstance(error, SQLAlchemyError) and not is_of_values

@@ -8,14 +8,13 @@ from sqlalchemy import Connection, Engine, func, select, update
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.counted import Labels
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.merge.precedence import SETTLED
 from lockstep_ledger.merge.record import price, record_of_json
-from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import chunks_of
-from lockstep_ledger.store.isolation import write_isolated
 from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
-from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
+from lockstep_ledger.store.transaction import Submission, Transaction, WriterState, write_isolated
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.events.event import Event, stable_id
 

@@ -174,7 +174,7 @@ def test_stays_of_nodes_are_runs_whatever_they_count(name: str, is_reversed: boo
     record = state.record
     assert record is not None
     read_at(record, at(moment), Pricing())
-    kept = [[held, other] for _, field, other, held in record.disagreements if field != "outcome"]
-    found = [record.run_number, record.gpu_seconds, record.outcome, *kept]
+    words = [[held, other] for _, field, other, held in record.disagreements if field != "outcome"]
+    found = [record.run_number, record.gpu_seconds, record.outcome, *words]
     times = [[at(number) for number in pair] if pair[0] > 1000 else pair for pair in expected[3:]]
     assert found == [*expected[:3], *times]

@@ -37,7 +37,7 @@ def test_rows_of_slurm_are_the_intervals_they_are(case: str, is_reversed: bool) 
             job = job_document(connection, find_job(connection, job_id, "east")[0])
         names = ("runs", "requeues", "gpu_seconds", "queue_wait_seconds", "held_seconds", "outcome")
         assert [job[name] for name in names] == expected[:6]
-        kept = [
+        numbers = [
             [held, other] for _, name, other, held in job["disagreements"] if name != "exit_code"
         ]
-        assert kept == expected[6:]
+        assert numbers == expected[6:]

@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from lockstep_catalogue import ledger as counted
 from lockstep_ledger.ingest.document import RefusedEvent
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.merge.record import Record
-from lockstep_ledger.merge.settlement import SettleTimeouts
 from lockstep_ledger.merge.spans import WindowRow
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.tables import amendments, slo_events

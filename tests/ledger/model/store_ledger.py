@@ -13,7 +13,7 @@ from lockstep_catalogue.ledger import AMENDED, COUNTED
 from lockstep_catalogue.metric import Kind
 from lockstep_ledger.ingest.document import read_delivery
 from lockstep_ledger.merge.derive import Derivation
-from lockstep_ledger.merge.settlement import SettleTimeouts
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.database import open_store, store_url
 from lockstep_ledger.store.tables import jobs

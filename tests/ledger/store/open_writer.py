@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lockstep_ledger.exposition import Exposition, windows
-from lockstep_ledger.merge.settlement import SettleTimeouts
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter

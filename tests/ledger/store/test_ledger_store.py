@@ -14,7 +14,7 @@ from sqlalchemy import event, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import JOBS_FINISHED, SLO_WINDOWS
-from lockstep_ledger.merge.settlement import SettleTimeouts
+from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
 from lockstep_ledger.store.database import (
     StoreError,

@@ -7,12 +7,12 @@ import pytest
 from lockstep_ledger.commands.follow_kubernetes import _read_selector
 from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
 from lockstep_ledger.feeds.kubernetes.feed import own_id
-from lockstep_ledger.feeds.kubernetes.fields import (
+from lockstep_ledger.feeds.kubernetes.job_events import Job
+from lockstep_ledger.feeds.kubernetes.objects import (
     asks_in_template,
     count_accelerators,
     count_claimed,
 )
-from lockstep_ledger.feeds.kubernetes.job_events import Job
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
 
 from .objects import NOW

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from lockstep_ledger.feeds.kubernetes.fields import part_of, text_of
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.job_events import SILENT_SECONDS, Job
 from lockstep_ledger.feeds.kubernetes.objects import (
@@ -17,10 +16,11 @@ from lockstep_ledger.feeds.kubernetes.objects import (
     ObjectError,
     Owned,
     Reference,
+    part_of,
     read_object,
+    text_of,
 )
-from lockstep_ledger.feeds.kubernetes.pods import Pod, close_runs, read_pod
-from lockstep_ledger.feeds.kubernetes.verdicts import find_ending, unseen
+from lockstep_ledger.feeds.kubernetes.pods import Pod, close_runs, find_ending, read_pod, unseen
 from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS
 
 _log = logging.getLogger(__name__)

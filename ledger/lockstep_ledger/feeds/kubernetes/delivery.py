@@ -14,8 +14,8 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from lockstep_ledger.feeds.kubernetes.fields import count_of, list_of, part_of, text_of
 from lockstep_ledger.feeds.kubernetes.job_events import IDLE_SUFFIX
+from lockstep_ledger.feeds.kubernetes.objects import count_of, list_of, part_of, text_of
 from lockstep_ledger.feeds.kubernetes.pods import PodRun
 from lockstep_ledger.feeds.kubernetes.server import ServerClock
 from lockstep_records.file_access.token_files import read_token

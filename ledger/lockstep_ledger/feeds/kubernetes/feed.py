@@ -17,8 +17,8 @@ from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.job_events import EventWriter, Job
 from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.objects import FOLLOWED, PODS, Kind, Reference, discover
+from lockstep_ledger.feeds.kubernetes.pods import unseen
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
-from lockstep_ledger.feeds.kubernetes.verdicts import unseen
 from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)

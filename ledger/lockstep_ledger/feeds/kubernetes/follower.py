@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
 
-from lockstep_ledger.feeds.kubernetes.fields import count_of, list_of, part_of, text_of
-from lockstep_ledger.feeds.kubernetes.objects import Kind
+from lockstep_ledger.feeds.kubernetes.objects import Kind, count_of, list_of, part_of, text_of
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
 from lockstep_records.text.printable import printable
 

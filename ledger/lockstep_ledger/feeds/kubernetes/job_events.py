@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.objects import Ending, Owned
-from lockstep_ledger.feeds.kubernetes.pods import Pod, PodRun
-from lockstep_ledger.feeds.kubernetes.verdicts import judge_attempt, judge_job
+from lockstep_ledger.feeds.kubernetes.pods import Pod, PodRun, judge_attempt, judge_job
 from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS
 from lockstep_records.events.bounds import fit
 from lockstep_records.events.event import Event, stable_id

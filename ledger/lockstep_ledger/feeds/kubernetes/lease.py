@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-from lockstep_ledger.feeds.kubernetes.fields import part_of, seconds_of, text_of
+from lockstep_ledger.feeds.kubernetes.objects import part_of, seconds_of, text_of
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
 from lockstep_records.text.printable import printable
 

@@ -345,11 +345,8 @@ def state_of(text: str) -> tuple[str, str | None]:
     word, _, by = text.strip().partition(" by ")
     state = word.strip().rstrip("+*~#!%$@^-").split(" ")[0].upper()
     # sacct cuts a word that its column has no room for.
-    states = OPEN_STATES | ENDED_STATES
-    if state and state not in states:
-        full = [name for name in states if name.startswith(state)]
-        state = full[0] if len(full) == 1 else state
-    return state, by.strip() or None
+    full = [name for name in OPEN_STATES | ENDED_STATES if name.startswith(state)]
+    return full[0] if len(full) == 1 else state, by.strip() or None
 
 
 def _job(  # rows, and what to read them by

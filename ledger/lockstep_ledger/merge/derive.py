@@ -402,8 +402,11 @@ def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[Interval] | No
         models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
         found: list[Interval] = []
         for part in run.parts:
-            ends = [time for time in (part.bound, end and max(end, part.heard)) if time is not None]
-            until = min(ends, default=None) if part.end is None else part.end
+            until = part.end
+            if until is None and part.bound and part.bound < (span.bound or math.inf):
+                until = part.bound  # it is held on
+            elif until is None and end is not None:
+                until = max(end, part.heard)
             model = part.gpu_model or models.get(part.machine, "")
             found += part.intervals(until, 0.0, model)
         return found

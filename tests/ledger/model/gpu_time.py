@@ -286,7 +286,14 @@ def _granted(
     end = next((time for time in words_of_end if time is not None), math.inf)
     own = [part for part in parts if _run_of_part(part, runs) is run]
     if own:
-        ends = [part.end or min(part.bound, max(end, part.begin)) for part in own]
+        following = min(
+            (r.scheduler.begin for r in runs if r.scheduler and r.scheduler.begin > span.begin),
+            default=math.inf,
+        )
+        ends = [
+            part.end or (part.bound if part.bound < following else max(end, part.begin))
+            for part in own
+        ]
         return [
             Interval(begin=part.begin, end=until, gpus=part.gpus)
             for part, until in zip(own, ends, strict=True)

@@ -135,6 +135,33 @@ def change_words(rng: random.Random, messages: list[Message]) -> list[Message]:
     return [*messages, _edit(later, fields=changed)]
 
 
+def resize(rng: random.Random, messages: list[Message]) -> list[Message]:
+    """The scheduler grants a run more nodes or fewer while it goes on."""
+    sizes = [
+        m for m in _of(messages, "job_started", is_node=False) if "num_gpus" in m.event["fields"]
+    ]
+    if not sizes:
+        return messages
+    run, factor = rng.choice(sizes), rng.choice([2, 3])
+    fields = {name: run.event["fields"][name] * factor for name in ("num_nodes", "num_gpus")}
+    larger = _again(run, rng.choice([20.0, 200.0, 2000.0]), kind="job_submitted")
+    smaller = _again(run, rng.choice([30.0, 400.0, 4000.0]), kind="job_submitted")
+    return [*messages, _edit(larger, fields=fields), smaller]
+
+
+def lose_a_gpu(rng: random.Random, messages: list[Message]) -> list[Message]:
+    """A node starts again with one GPU less."""
+    starts = _of(messages, "attempt_started", is_node=True)
+    node = rng.choice(starts).sender if starts else ""
+    later = sorted((m for m in starts if m.sender == node), key=lambda m: m.true_time)[1:]
+    return [
+        _edit(m, fields={"num_gpus": m.event["fields"]["num_gpus"] - 1})
+        if m in later and m.event["fields"].get("num_gpus", 0) > 1
+        else m
+        for m in messages
+    ]
+
+
 def declare_no_gpus(_rng: random.Random, messages: list[Message]) -> list[Message]:
     """The scheduler states zero GPUs."""
     words = _of(messages, "job_started", "job_submitted", is_node=False)
@@ -191,7 +218,7 @@ def leave_ends_to_pages(rng: random.Random, messages: list[Message]) -> list[Mes
 MISHAPS: tuple[Mishap, ...] = (
     lose_starts, lose_scheduler_start, claim_too_much, end_twice, state_loss, add_incident,
     hide_gpus, count_from_zero, change_words, declare_no_gpus, report_late, break_silence,
-    release_early, hear_requeues_only, leave_ends_to_pages, set_clock_back,
+    release_early, hear_requeues_only, leave_ends_to_pages, set_clock_back, resize, lose_a_gpu,
 )  # fmt: skip
 
 

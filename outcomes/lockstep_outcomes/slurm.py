@@ -90,9 +90,8 @@ def _read_header(line: str, delimiter: str, warn: Callable[[str], None]) -> tupl
 
 
 def _find_delimiter(line: str) -> str:
-    if match := _OWN_DELIMITER.match(line):
-        return match[1]
-    if found := [text for text in _DELIMITERS if text in line]:
+    match = _OWN_DELIMITER.match(line)
+    if found := [match[1]] if match else [text for text in _DELIMITERS if text in line]:
         return found[0]
     raise ValueError(f"no table of Slurm begins with {line[:60]!r}; print it with --parsable")
 
@@ -105,14 +104,14 @@ ENDED_STATES = frozenset(filter(str.isupper, SCHEDULER_SIGNS))
 _NO_NODE = "None assigned"
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
-_SHARES = "gres/shard", "gres/mps"
+_SHARES = re.compile(r"gres/(shard|mps)(?::[\w.-]+)?=(\d+)")
 # What was asked for on the command line: the number, and of what it is a number.
 _ASKED = re.compile(
     r"(?:^|\s)(?:--(?P<per>gpus(?:-per-(?:node|task))?)[= ]|-G ?|--(?P<gres>gres)[= ]\S*?\bgpu:)"
     r"(?:(?P<model>[\w.-]+)[:=])?(?P<number>\d{1,7})\b"
 )
 _CORES = re.compile(r"\bcpu=(\d+)")
-_NODE_GPUS = re.compile(r"\bgpu:(?:[^:,()]+:)?(\d{1,6})(?![\w.:])")
+_NODE_GPUS = re.compile(r"\b(gpu|shard|mps):(?:[^:,()]+:)?(\d{1,6})(?![\w.:])")
 # A requeue's submission is the end of the run before; slurmctld may lose its state and count anew.
 _MOST_REQUEUE_SECONDS = 600.0
 COLUMNS = (
@@ -133,11 +132,12 @@ class NoAccountingError(ValueError):
 
 
 class Partition(NamedTuple):
-    """What each node of a partition has, and whether a job gets whole ones."""
+    """What each node of a partition has, into what its GPUs are shared, and who gets whole ones."""
 
     gpus: int
     cores: int | None
     is_exclusive: bool
+    shares: tuple[tuple[str, int], ...] = ()
 
     def gpus_of(self, nodes: int, cores: int) -> int | None:
         """GPUs of a job on so many nodes with so many cores; None where it may share a node."""
@@ -152,8 +152,10 @@ def read_partitions(lines: Iterable[str]) -> dict[str, Partition]:
     for row in (dict(zip(header, values, strict=False)) for values in table):
         if not row.keys() >= {"GRES", "PARTITION"}:
             continue
-        gpus = sum(map(int, _NODE_GPUS.findall(row["GRES"])))
-        of_node = Partition(gpus, _count(row.get("CPUS")), row.get("OVERSUBSCRIBE") == "EXCLUSIVE")
+        kinds = [(kind, int(number)) for kind, number in _NODE_GPUS.findall(row["GRES"])]
+        gpus = sum(number for kind, number in kinds if kind == "gpu")
+        shares, is_whole = tuple(kinds), row.get("OVERSUBSCRIBE") == "EXCLUSIVE"
+        of_node = Partition(gpus, _count(row.get("CPUS")), is_whole, shares)
         found.setdefault(row["PARTITION"].rstrip("*"), set()).add(of_node)
     return {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
 
@@ -175,19 +177,18 @@ class SlurmRun:
     start: float | None
     end: float | None
     nodes: int | None
-    gpus: int | None
+    gpus: float | None
     gpu_model: str | None
     gpus_source: str
     models: tuple[tuple[str, int], ...] = ()
     hosts: str = ""  # as Slurm lists them
-    gpus_stated: int | None = None
+    gpus_stated: float | None = None
 
     def goes_on_in(self, later: "SlurmRun") -> bool:
         """Whether a later row is of the same run: a resize, which may not be closed yet."""
-        if self.start is None:
-            return False
         is_closed = self.end is not None and self.state not in OPEN_STATES
-        return not is_closed or (later.start is not None and later.start < (self.end or 0.0))
+        is_inside = later.start is not None and later.start < (self.end or 0.0)
+        return self.start is not None and (is_inside or not is_closed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -312,8 +313,7 @@ def jobs(
     by_id: dict[str, list[dict[str, str]]] = {}
     steps: dict[str, dict[str, str]] = {}
     for row in table:
-        job_id = row["JobID"]
-        job, step, _ = job_id.partition(".")
+        job, step, _ = row["JobID"].partition(".")
         if job and not step:
             by_id.setdefault(job, []).append(row)
         elif job:
@@ -402,10 +402,10 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition])
     )
 
 
-def _gpus(row: dict[str, str], partition: Partition | None) -> tuple[int | None, str, str]:
+def _gpus(row: dict[str, str], partition: Partition | None) -> tuple[float | None, str, str]:
     """Number and model of a row's GPUs, and the column that says so; None where none does.
 
-    No model where several are mixed. Shares of a GPU tell no number of GPUs.
+    No model where several are mixed. Shares of a GPU are a number where the partition is known.
     """
     for column in ("AllocTRES", "ReqTRES"):
         tres = _GPUS.findall(_first(row, column) or "")
@@ -414,8 +414,10 @@ def _gpus(row: dict[str, str], partition: Partition | None) -> tuple[int | None,
         counts = [int(number) for model, number in tres if not model] or [int(n) for _, n in tres]
         if counts:
             return sum(counts), models[0] if len(models) == 1 else "", column
-        if any(share in row.get(column, "") for share in _SHARES):
-            return None, "", ""
+        if share := _SHARES.search(row.get(column, "")):
+            whole = dict(partition.shares).get(share[1]) if partition else None
+            gpus = partition.gpus * int(share[2]) / whole if partition and whole else None
+            return gpus, "", column if whole else ""
     if partition is not None:
         cores = _CORES.search(_first(row, "AllocTRES", "ReqTRES") or "")
         nodes = _count(_first(row, "NNodes")) or 0

@@ -175,7 +175,7 @@ def _resized(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Itera
 
 def _parts(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Iterator[Event]:
     """The GPUs of each model, where a run has several at once."""
-    held: dict[str, int] = {}
+    held: dict[str, float] = {}
     for row in sizes if any(row.models for row in sizes) else ():
         models = dict(row.models) or {row.gpu_model or "": row.gpus or 0}
         begin = row.start or 0.0

@@ -20,7 +20,7 @@ TABLES: dict[str, Any] = yaml.safe_load(
 
 def read(table: str) -> list[dict[str, Any]]:
     lines = [TABLES["columns"], *table.splitlines()]
-    nodes = {"h100": Partition(8, 64, is_exclusive=False)}
+    nodes = {"h100": Partition(8, 64, is_exclusive=False, shares=(("gpu", 8), ("shard", 32)))}
     return [event.document() for event in read_sacct(lines, "east", partitions=nodes)]
 
 

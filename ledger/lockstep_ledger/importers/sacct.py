@@ -49,12 +49,8 @@ def read_sacct(
 ) -> Iterator[Event]:
     """Events of all jobs of a table.
 
-    Args:
-        lines: output of sacct with a header, steps and requeues included or not.
-        cluster: as the ledger names it.
-        zone: in which sacct printed its times.
-        warn: gets a sentence for each row that is left out.
-        partitions: as ``jobs`` takes them.
+    The lines are output of sacct with a header, steps and requeues included or not, with times in
+    ``zone``; ``warn`` gets a sentence for each row that is left out.
 
     Raises:
         ValueError: the text is not such a table.

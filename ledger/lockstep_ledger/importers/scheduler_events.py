@@ -44,12 +44,7 @@ class JobEvents:
     ) -> Event:
         """An event; None among its fields is left out.
 
-        Args:
-            kind: of the event.
-            time: seconds since 1970.
-            identity: distinguishes it from others of this kind of the job, in every import alike.
-            fields: by kind.
-            attempt: number of the run.
+        ``identity`` distinguishes it from others of this kind of the job, in every import alike.
         """
         return Event(
             kind=kind,

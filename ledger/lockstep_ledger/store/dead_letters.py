@@ -86,14 +86,7 @@ def trim(connection: Connection) -> None:
 def newest(
     connection: Connection, limit: int, before: int | None = None, limits: Limits | None = None
 ) -> list[dict[str, Any]]:
-    """Letters, the newest first, at most 8 MiB of them.
-
-    Args:
-        connection: of the store.
-        limit: number of letters.
-        before: number at which the page before ended.
-        limits: of the reader, who then sees the letters of his own jobs alone.
-    """
+    """Letters, the newest first, at most 8 MiB of them; of a reader with limits his own jobs'."""
     query = select(dead_letters).order_by(dead_letters.c.number.desc()).limit(limit)
     if before is not None:
         query = query.where(dead_letters.c.number < before)

@@ -46,14 +46,8 @@ def list_jobs(
 ) -> dict[str, Any]:
     """A page of ``jobs``, the newest first; ``next`` is what ``after`` is for the next one, if any.
 
-    Args:
-        connection: of the store.
-        filters: value by column, of ``FILTERS``.
-        limit: number of jobs, at most ``MAX_PAGE``.
-        after: number of the last job of the page before.
-        since_seconds: only jobs with an event at this wall clock or later.
-        limits: of the reader.
-        pricing: by which what runs counts up to now; else it does up to its newest event.
+    ``filters`` are values by column of ``FILTERS``; ``since_seconds`` is the least wall clock of a
+    job's newest event; by ``pricing`` what runs counts up to now, else up to its newest event.
     """
     query = (
         within(select(*_PUBLIC_COLUMNS, jobs.c.state), limits)

@@ -53,13 +53,6 @@ def side_by_side(
             yield time, following, held[0], held[1]
 
 
-def unused_of(granted: Iterable[Interval], used: Iterable[Interval]) -> Iterator[Interval]:
-    """GPUs that are granted and not used."""
-    for begin, end, own, worn in side_by_side(granted, used):
-        if (gpus := own - min(own, worn)) > 1 / MICRO:
-            yield Interval(begin, None if end == math.inf else end, gpus)
-
-
 def gpus_at_end(intervals: Sequence[Interval], slack_seconds: float) -> float:
     """GPUs that are held last, those given back just before the last ones among them."""
     last = max((math.inf if i.end is None else i.end for i in intervals), default=0.0)

@@ -1,7 +1,7 @@
 """The record of a job: a function of its facts and spans, whatever order its events came in."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lockstep_catalogue.vocabulary import GoodputState
 from lockstep_ledger.merge.allocation import (
@@ -14,7 +14,6 @@ from lockstep_ledger.merge.allocation import (
     side_by_side,
     step_intervals,
     steps_of,
-    unused_of,
 )
 from lockstep_ledger.merge.facts import Disagreement, JobFacts
 from lockstep_ledger.merge.outcome import Settlement, SettleTimeouts, Verdict, judge, silent_nodes
@@ -284,7 +283,7 @@ class Derivation:
             ending = None if run.scheduler is None else run.scheduler.ending
             if ending is not None and ending.outcome == "succeeded" and ending.exit_code:
                 found.add(("scheduler", "exit_code", ending.exit_code, 0))
-            found.update(_more_than_granted(run))
+            found |= {("launcher", "gpus", *each) for each in run.exceeded}
         return sorted({*found, *map(tuple, facts.contradictions)}, key=str)
 
 
@@ -293,13 +292,6 @@ def _used(run: Run) -> float | None:
     if not run.spans:
         return None
     return max(0.0, held(run.steps, run.until) - gpu_seconds(run.unused, until=run.until))
-
-
-def _more_than_granted(run: Run) -> Iterator[Disagreement]:
-    """GPUs that launchers state beyond those that a scheduler granted, for more than a minute."""
-    for begin, end, granted, used in side_by_side(run.granted or (), run.used):
-        if used > granted > 0 and end - begin > TOGETHER_SECONDS:
-            yield "launcher", "gpus", used, granted
 
 
 UNUSED = "idle"
@@ -358,7 +350,15 @@ def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
         run.used += span.intervals(end, facts.gpus_of_node, of_node)
     granted = _granted(run, facts, is_over=is_over)
     run.granted = None if granted is None else list(share_models(granted, run.used))
-    run.unused = list(unused_of(run.granted or (), run.used))
+    run.unused, run.exceeded = [], set()
+    for begin, end, own, worn in (
+        () if granted is None else side_by_side(run.granted or (), run.used)
+    ):
+        if own - min(own, worn) > 1 / MICRO:
+            until = None if end == math.inf else end
+            run.unused.append(Interval(begin, until, own - min(own, worn)))
+        if worn > own > 0 and end - begin > TOGETHER_SECONDS:
+            run.exceeded.add((worn, own))
     heavier = run.used if run.granted is None else run.granted
     run.allocation = [each if each.model else each._replace(model=model) for each in heavier]
     run.steps, run.is_over = steps_of(run.allocation), is_over

@@ -26,6 +26,7 @@ class Run:
         granted, used: by the scheduler and by launchers; ``allocation`` is the heavier one, and
             ``steps`` are its sums.
         unused: what is granted and not used.
+        exceeded: GPUs used and granted, where launchers state more for over a minute.
         newest: the newest span of each node, by node.
         has_end: whether anybody stated an end that holds.
         heard: newest word on it.
@@ -40,6 +41,7 @@ class Run:
     used: list[Interval] = field(default_factory=list)
     allocation: list[Interval] = field(default_factory=list)
     unused: list[Interval] = field(default_factory=list)
+    exceeded: set[tuple[float, float]] = field(default_factory=set)
     steps: Steps = field(default_factory=dict)
     preemptions: list[Preemption] = field(default_factory=list)
     newest: list[Span] = field(default_factory=list)

@@ -415,9 +415,9 @@ def _gpus(row: dict[str, str], partition: Partition | None) -> tuple[float | Non
         if counts:
             return sum(counts), models[0] if len(models) == 1 else "", column
         if share := _SHARES.search(row.get(column, "")):
-            whole = dict(partition.shares).get(share[1]) if partition else None
-            gpus = partition.gpus * int(share[2]) / whole if partition and whole else None
-            return gpus, "", column if whole else ""
+            per_node = dict(partition.shares).get(share[1]) if partition else None
+            gpus = partition.gpus * int(share[2]) / per_node if partition and per_node else None
+            return gpus, "", column if per_node else ""
     if partition is not None:
         cores = _CORES.search(_first(row, "AllocTRES", "ReqTRES") or "")
         nodes = _count(_first(row, "NNodes")) or 0

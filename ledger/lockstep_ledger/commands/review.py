@@ -12,6 +12,7 @@ from typing import Any
 import click
 from sqlalchemy import Connection, or_, select
 
+from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_cli.options import Parsed
 from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.merge.counted import met_deadline
@@ -188,7 +189,10 @@ def _costs(ended: list[Record]) -> dict[str, float]:
 def _trend(monday: date, ended: list[Record]) -> WeekTrend:
     counted = [job for job in ended if job.outcome != "cancelled" and job.failure_class != "user"]
     met = [is_met for job in ended if (is_met := met_deadline(job)) is not None]
-    goodputs = [JobGoodput(gpu_seconds=job.goodput) for job in ended]
+    goodputs = [
+        JobGoodput(gpu_seconds={s: job.goodput[s] for s in GOODPUT_STATES if s in job.goodput})
+        for job in ended
+    ]
     return WeekTrend(
         week=name_week(monday),
         jobs=len(counted),

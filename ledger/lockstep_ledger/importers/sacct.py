@@ -173,7 +173,7 @@ def _parts(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Iterato
     """The GPUs of each model, where a run has several at once."""
     held: dict[str, float] = {}
     for row in sizes if any(row.models for row in sizes) else ():
-        models = dict(row.models) or {row.gpu_model or "": row.gpus or 0}
+        models: dict[str, float] = dict(row.models) or {row.gpu_model or "": row.gpus or 0}
         begin = row.start or 0.0
         for model in sorted(held.keys() | models.keys()) if begin else ():
             count = models.get(model, 0)

@@ -76,8 +76,7 @@ def rank_list(ranks: tuple[int, ...]) -> str:
 
 _WORDS = {"Killed": 9, "egmentation": 11, "Bus error": 7, "Aborted": 6}
 _CAUSES = {11: "segfault", 7: "bus_error", 9: "killed"}
-# By these a launcher takes down the ranks that are left, and a rank that lost another ends.
-_WEAK_CODES = frozenset({-6, -9, -15, 134, 137, 143})
+_WEAKNESS = {-6: 1, -9: 1, -15: 2}
 _FEW = 0.5
 _SHELL = 128  # a shell reports a signal as 128 plus its number
 
@@ -87,9 +86,7 @@ def judge_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
     exits = _own_exits(early)
     if not exits:
         return None
-    # torchrun marks the failure that it observed first; without it the first line counts.
-    own = [f for f in exits if not set(f.codes) <= _WEAK_CODES] or exits
-    first = next((f for f in exits if " first" in f.key), own[0])
+    first = min(exits, key=_weakness)
     code = next(iter(first.codes), None)
     number = _signal_number(first, code)
     by_code = first.key if code is None else f"exit code {code}"
@@ -116,15 +113,23 @@ def judge_exits(log: JobLog, early: list[Finding]) -> Judgement | None:
 
 def _own_exits(early: list[Finding]) -> list[Finding]:
     """Exits of ranks; else of tasks that ended by themselves; else of any that ended."""
-    exits = [f for f in early if f.kind == "summary_exit" and f.ranks] or [
+    exits = [f for f in early if f.kind == "exit_line" and f.ranks] or [
         f for f in early if f.kind == "srun_exit" and not _was_ended(f.key)
     ]
     exits = exits or [
-        f
-        for f in early
-        if f.kind == "summary_exit" or (f.kind == "srun_exit" and "Killed" in f.key)
+        f for f in early if f.kind == "exit_line" or (f.kind == "srun_exit" and "Killed" in f.key)
     ]
     return [f for f in exits if not set(f.codes) & {0, PREEMPTED}]
+
+
+def _weakness(finding: Finding) -> tuple[bool, int]:
+    """How little an exit tells of a failure of its own; of equals the one printed first counts.
+
+    torchrun marks the failure that it observed first. By SIGTERM a launcher takes down whatever is
+    left, and by SIGKILL what does not go; by SIGABRT a rank ends that lost another.
+    """
+    codes = {code if code < 0 else _SHELL - code for code in finding.codes}
+    return " first" not in finding.key, max((_WEAKNESS.get(code, 0) for code in codes), default=0)
 
 
 def _signal_number(first: Finding, code: int | None) -> int:
@@ -153,24 +158,35 @@ def _most_alike(log: JobLog, exits: list[Finding], first: Finding) -> bool:
 
 def ranks_by_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
     """The ranks whose exit fits a failure printed without a rank: the launcher's root cause."""
-    exits = log.select_kinds("summary_exit")
+    exits = log.select_kinds("exit_line")
     # Abort and termination follow the failure of another rank too.
     signals = [f for f in exits if any(code < 0 and code not in (-6, -15) for code in f.codes)]
     if first.kind in {"segfault", "bus_error", "host_oom"} and signals:
         return tuple(sorted({rank for f in signals for rank in f.ranks}))
-    root = [f for f in exits if " first" in f.key]
-    codes = {code for f in root for code in f.codes}
-    alike = [f for f in exits if set(f.codes) & codes]
+    root = _root_exit(log)
+    if root is None:
+        return _odd_task(log)
+    alike = [f for f in exits if set(f.codes) & set(root.codes)]
     if first.count > 1 and first.num_origins == 0:
         return tuple(sorted({rank for f in alike for rank in f.ranks}))
-    if root:
-        return root[0].ranks
-    return _odd_task(log)
+    return root.ranks
+
+
+def _root_exit(log: JobLog) -> Finding | None:
+    """The exit that a launcher calls the first, or that one rank alone had by itself."""
+    exits = log.select_kinds("exit_line")
+    if not exits:
+        return None
+    best = [f for f in exits if _weakness(f) == min(map(_weakness, exits))]
+    is_first, weakness = " first" in best[0].key, _weakness(best[0])[1]
+    is_own = not weakness or (weakness == 1 and not victims_of(log, list(log.findings)))
+    is_alone = len(best) == 1 == len(best[0].ranks)
+    return best[0] if is_first or (is_own and is_alone) else None
 
 
 def _odd_task(log: JobLog) -> tuple[int, ...]:
     """The tasks that failed by themselves, by Slurm; empty where tasks are nodes of torchrun."""
-    if log.select_kinds("summary_exit"):
+    if log.select_kinds("exit_line"):
         return ()
     ended = [f for f in log.select_kinds("srun_exit") if not _was_ended(f.key)]
     return ended[0].ranks if ended else ()
@@ -193,7 +209,8 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
 
     Evidence in the order of precedence; weaker evidence counts only without stronger:
 
-    1. a line that names a cause or a crash: causes before crashes, then the earliest line,
+    1. a line that names a cause or a crash: what calls itself a warning last, causes before
+       crashes, then the earliest line; a warning after which training went on is none,
     2. exits by a signal that names a cause, such as SIGSEGV,
     3. a rank that others name as lost,
     4. lines of victims (time-outs, lost peers) and of the network: the fabric, different
@@ -211,11 +228,12 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
     early = [
         f
         for f in log.findings
-        if (before is None or f.order < before) and f.last_order > log.restart_order
+        if (before is None or f.order < before)
+        and f.last_order > max(log.restart_order, log.progress_order if f.is_mild else 0)
     ]
     causes = [f for f in early if tier_of(log, f) in (Tier.CAUSE, Tier.CRASH)]
     if causes:
-        first = min(causes, key=lambda f: (tier_of(log, f), early.index(f)))
+        first = min(causes, key=lambda f: (f.is_mild, tier_of(log, f), early.index(f)))
         return _judge_first(log, first, causes)
     exits = judge_exits(log, early)
     lost = [f for f in early if tier_of(log, f) is Tier.LOST]
@@ -251,7 +269,9 @@ def _judge_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgemen
         unknown = kind.failure_class == "unknown"
         whose = "user" if unknown else kind.failure_class
         return failure_by(first, "workload", alike, failure_class=whose)
-    is_alone = 0 < len(ranks) <= (log.world_size or 0) // 4 and ranks == _odd_task(log)
+    root = _root_exit(log)
+    ended = _odd_task(log) if root is None else root.ranks
+    is_alone = 0 < len(ranks) <= (log.world_size or 0) // 4 and ranks == ended
     if kind.blame == "nobody" or (kind.blame == "workload" and not is_alone):
         return failure_by(first, kind.blame, f"{capitalised(what)}{words}")
     ranks = ranks or _silent_among_victims(log)

@@ -77,11 +77,11 @@ KINDS: tuple[Kind, ...] = (
           r"(?:^|[\s,])/job:[\w-]+/replica:\d+/task:(?P<tasks>\d{1,6})(?: has been set to ERROR|:? heartbeat timeout|[\s,]*$)"),
     _kind("watchdog_stuck", _L, "unknown", "rank", "its watchdog stood still in a call of CUDA or NCCL", "watchdog got stuck", r"watchdog got stuck for \d+ seconds"),
     _kind("node_failure", _C, "infra", "group", "a node failed",
-          "Node failure on|DUE TO NODE FAIL|DUE TO NODE_FAIL|NODE_FAIL|not responding|been marked dead",
-          r"Node failure on (?P<node>[\w.\[\],-]+)|ON (?P<node2>\S+) CANCELLED AT \S+ DUE TO NODE.FAIL|DUE TO NODE.FAIL|State=NODE_FAIL|[Nn]odes? (?P<node3>[\w.-]+) (?:is |are )?not responding|\baddress: (?P<node4>[\w.:-]+).{0,120}been marked dead"),
+          "Node failure on|DUE TO NODE FAIL|DUE TO NODE_FAIL|NODE_FAIL|not responding|been marked dead|Remote daemon: ",
+          r"Node failure on (?P<node>[\w.\[\],-]+)|ON (?P<node2>\S+) CANCELLED AT \S+ DUE TO NODE.FAIL|DUE TO NODE.FAIL|State=NODE_FAIL|[Nn]odes? (?P<node3>[\w.-]+) (?:is |are )?not responding|\baddress: (?P<node4>[\w.:-]+).{0,120}been marked dead|^\s*Remote daemon: \S+ on node (?P<node5>\S+)"),
     _kind("peer_ended", _V, "unknown", "nobody", "it ended because of another",
-          "Terminating process because|oordination |JaxRuntimeError: |XlaRuntimeError: |ActorDied|ActorError|ActorUnavailable|WorkerCrashed|NodeDied|OwnerDied|actor is dead|actor died|Horovod has been shut|Shutdown barrier|Barrier timed out|peer failed|another rank|PROC_FAILED|keep-alive heartbeat|RendezvousConn|RendezvousClosed|RendezvousState",
-          r"Terminating process because|Coordination agent is in ERROR|Polled an error from coordination|coordination service (?:agent )?(?:is in error|has stopped|error)|(?:Jax|Xla)RuntimeError: (?:UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL: .{0,200}(?:ncclRemoteError|remote process|[Pp]eer|coordination))|\b(?:ActorDied|RayActor|ActorUnavailable|WorkerCrashed|NodeDied|OwnerDied)Error|The actor (?:is dead|died)|Horovod has been shut down|Shutdown barrier has failed|Barrier timed out|because (?:a |another )?(?:peer|rank|worker|process) (?:has )?(?:failed|died|exited)|another rank.{0,20}(?:failed|died|abort)|PROC_FAILED|keep-alive heartbeat to the rendezvous|Rendezvous(?:Connection|Closed|State)\w*Error"),
+          "Terminating process because|oordination |JaxRuntimeError: |XlaRuntimeError: |ActorDied|ActorError|ActorUnavailable|WorkerCrashed|NodeDied|OwnerDied|actor is dead|actor died|Horovod has been shut|Shutdown barrier|Barrier timed out|peer failed|another rank|PROC_FAILED|keep-alive heartbeat|RendezvousConn|RendezvousClosed|RendezvousState|emote rank|emote Rank|emote worker|emote node|emote task|emote side|ther rank|ther worker|ther node|ther task|ther process|eer rank|eer process|eer node|StartAbort|ollective ops|UnavailableError|Hccl|llreduce|llgather|ll_reduce|ll_gather|educe_scatter",
+          r"Terminating process because|Coordination agent is in ERROR|Polled an error from coordination|coordination service (?:agent )?(?:is in error|has stopped|error)|(?:Jax|Xla)RuntimeError: (?:UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL: .{0,200}(?:ncclRemoteError|remote process|[Pp]eer|coordination))|\b(?:ActorDied|RayActor|ActorUnavailable|WorkerCrashed|NodeDied|OwnerDied)Error|The actor (?:is dead|died)|Horovod has been shut down|Shutdown barrier has failed|Barrier timed out|because (?:a |another )?(?:peer|rank|worker|process) (?:has )?(?:failed|died|exited)|\b(?:[Rr]emote|[Pp]eer|[Oo]ther|[Aa]nother) (?:[Rr]ank|worker|process|node|task|side)s?\b.{0,60}?(?:fail|died|exited|closed|gone|lost|abort|did not|has not|timed? ?out|not respond|unreachable)|PROC_FAILED|keep-alive heartbeat to the rendezvous|Rendezvous(?:Connection|Closed|State)\w*Error|StartAbort |Collective ops is aborted|\bUnavailableError\b|^\S*(?:Error|Exception)\b.{0,300}(?:Hccl\w+|(?i:all_?reduce|all_?gather|reduce_?scatter)).{0,40}(?:error code|failed|aborted|timed out)"),
     # --- the launch
     _kind("srun_step", _M, "unknown", "nobody", "", "+ srun ", r"^\++ srun (?P<arguments>.*)"),
     _kind("launch_failure", _C, "user", "workload", "the launcher refused to start it",
@@ -100,8 +100,8 @@ KINDS: tuple[Kind, ...] = (
     _kind("shared_memory", _C, "user", "rank", "its shared memory (/dev/shm) is too small", "signal: Bus error|out of shared memory",
           r"is killed by signal: Bus error|out of shared memory"),
     _kind("host_oom", _C, "user", "rank", "the host ran out of memory",
-          "oom-kill|oom_kill|OOM Killed|Out Of Memory|Out of memory: Kill|OOMKilled|Cannot allocate memory|can't allocate memory|not enough memory|bad_alloc|MemoryError|killed by signal: Killed|memory pressure|running low on memory|Memory on the node|ObjectStoreFull|OutOfMemoryError|OUT_OF_HOST_MEMORY",
-          r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): Out Of Memory|oom[-_]kill|OOM Killed|Out of memory: Kill|OOMKilled|\[Errno 12\]|Cannot allocate memory|can't allocate memory|DefaultCPUAllocator: not enough memory|std::bad_alloc|^(?:numpy\S*\.)?_?(?:Array)?MemoryError\b|is killed by signal: Killed|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure.{0,200}IP: (?P<node2>[\d.:a-f]+)|Memory on the node \(IP: (?P<node3>[\d.:a-f]+)|node running low on memory|ray\.exceptions\.OutOfMemoryError|ObjectStoreFullError|OUT_OF_HOST_MEMORY"),
+          "oom-kill|oom_kill|OOM Killed|Out Of Memory|Out of memory: Kill|OOMKilled|Cannot allocate memory|can't allocate memory|not enough memory|bad_alloc|MemoryError|killed by signal: Killed|memory pressure|running low on memory|Memory on the node|ObjectStoreFull|OutOfMemoryError|OUT_OF_HOST_MEMORY|by allocator cpu",
+          r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): Out Of Memory|oom[-_]kill|OOM Killed|Out of memory: Kill|OOMKilled|\[Errno 12\]|Cannot allocate memory|can't allocate memory|DefaultCPUAllocator: not enough memory|std::bad_alloc|^(?:numpy\S*\.)?_?(?:Array)?MemoryError\b|is killed by signal: Killed|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure.{0,200}IP: (?P<node2>[\d.:a-f]+)|Memory on the node \(IP: (?P<node3>[\d.:a-f]+)|node running low on memory|ray\.exceptions\.OutOfMemoryError|ObjectStoreFullError|OUT_OF_HOST_MEMORY|java\.lang\.OutOfMemoryError|OOM when allocating .{0,200} by allocator cpu"),
     _kind("slurm_cancelled", _E, "unknown", "nobody", "the job was cancelled",
           "CANCELLED AT", r"\*\*\* (?P<what>JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT"),
     _kind("srun_exit", _E, "unknown", "rank", "a task ended with an error",
@@ -110,30 +110,27 @@ KINDS: tuple[Kind, ...] = (
           "death signal|SignalException", r"Received (?:Signals\.)?(?P<signal>\w+) death signal|SignalException: Process \d+ got signal: (?P<signal2>\d{1,3})\b"),
     _kind("interrupted", _E, "unknown", "nobody", "somebody interrupted it",
           "KeyboardInterrupt|by user|^C|^Z|^\\|\x03|\x1a|\x1c", r"^KeyboardInterrupt\b|\b(?:stopped|interrupted|cancelled) by user\b|^[^\w^]{0,8}(?:\^[CZ\\]|[\x03\x1a\x1c])+(?:\s*$|(?=[A-Z][a-z]|W\d{4}))"),
-    _kind("root_cause", _E, "unknown", "rank", "", "Root Cause (first observed", r"^Root Cause \(first observed failure\)"),
-    _kind("summary_rank", _E, "unknown", "rank", "", "(local_rank:", r"^\s*rank\s{0,20}: (?P<rank>\d{1,6}) \(local_rank: (?P<local>\d{1,6})\)"),
-    _kind("summary_host", _E, "unknown", "rank", "", "host      :", r"^\s*host\s*: (?P<node>\S+)"),
-    _kind("summary_exit", _E, "unknown", "rank", "", "exitcode  :", r"^\s*exitcode\s{0,20}: (?P<code>-?\d{1,10}) \(pid: \d+\)"),
-    _kind("agent_exit", _E, "unknown", "rank", "", "failed (exitcode:|exits with return code|terminated with ",
-          r"failed \(exitcode: (?P<code>-?\d{1,10})\) local_rank: \d+|exits with return code = (?P<code2>-?\d{1,10})\b|command terminated with exit code (?P<code3>\d{1,3})\b|Child process with PID \d+ terminated with code (?P<code4>-?\d{1,10})\b"),
-    _kind("shell_killed", _E, "unknown", "rank", "", "Killed", r"^(?:\S{1,200}: line \d+:\s+\d+ )?Killed\b(?:\s|$)"),
-    _kind("summary_process", _E, "unknown", "rank", "", "RUNNING AT", r"^=\s+RANK (?P<rank>\d{1,6}) PID \d+ RUNNING AT (?P<node>\S+)"),
-    _kind("summary_exit", _E, "unknown", "rank", "", "KILLED BY SIGNAL|EXIT CODE", r"^=\s+(?:KILLED BY SIGNAL: (?P<signal>\d{1,3})|EXIT CODE: (?P<code>\d{1,10}))\b"),
-    _kind("mpi_exit", _E, "unknown", "rank", "a rank ended with an error", "process rank|MPI_ABORT", r"process rank (?P<rank>\d{1,6}) with PID \d+ on node (?P<node>\S+) exited on signal (?P<signal>\d{1,3})\b|MPI_ABORT was invoked on rank (?P<rank2>\d{1,6})\b"),
+    _kind("root_cause", _E, "unknown", "rank", "", "Root Cause (first observed|The first process to do so", r"^Root Cause \(first observed failure\)|The first process to do so was"),
+    # a field a line, as launchers print of each process that ended
+    _kind("exit_field", _E, "unknown", "rank", "", "(local_rank:|host      :|exitcode  :|RUNNING AT|KILLED BY SIGNAL|EXIT CODE|Exit code: |Process name: [[",
+          r"^[=\s]*(?:rank\s{0,20}: (?P<rank>\d{1,6}) \(local_rank: \d|RANK (?P<rank2>\d{1,6}) PID \d+ RUNNING AT (?P<node>\S+)|Process name: \[\[\d+,\d+\],(?P<rank3>\d{1,6})\]|host\s*: (?P<node2>\S+)|(?:exitcode\s{0,20}:|EXIT CODE:|Exit code:) {1,8}(?P<code>-?\d{1,10})\b|KILLED BY SIGNAL: (?P<signal>\d{1,3})\b)"),
+    # whom a launcher names, and how that ended
+    _kind("exit_line", _E, "unknown", "rank", "", "exited |exited: |died |crashed |terminated with|MPI_ABORT|failed (exitcode|exits with|status failed|Killed",
+          r"\b(?i:rank|task|process) (?P<rank>\d{1,6})\b.{0,80}?\b(?:exited|died|crashed|terminated|status failed)\b.{0,400}?\b(?:(?:code|status) (?P<code>-?\d{1,10})\b|signal (?P<signal>\d{1,3}|SIG[A-Z]{2,6})\b|(?P<raised>the following))|MPI_ABORT was invoked on rank (?P<rank2>\d{1,6})\b|failed \(exitcode: (?P<code2>-?\d{1,10})\) local_rank: \d+|exits with return code = (?P<code3>-?\d{1,10})\b|command terminated with exit code (?P<code4>\d{1,3})\b|Child process with PID \d+ terminated with code (?P<code5>-?\d{1,10})\b|^(?:\S{1,200}: line \d+:\s+\d+ )?(?P<killed>Killed)\b(?:\s|$)"),
     _kind("restart", _M, "unknown", "nobody", "", "Restarting worker group|restart_count=|will restart worker group", r"Restarting worker group|restart_count=[1-9]|will restart worker group"),
     _kind("preempted_exit", _E, "unknown", "nobody", "preemption", "exit code 75", r"[Ee]xited with exit code 75\b"),
     # --- hardware
     _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d{1,5})\b(?!.{0,80}(?:\bNonfatal\b|caused by previous Xid))"),
     _kind("gpu_fault", _C, "infra", "rank", "the GPU failed",
-          "ECC error|fallen off the bus|ECC_UNCORRECTABLE|ECCUncorrectable|ECCNotCorrectable|Unable to determine the device handle|NVLink error|hardware error|unknown error|DEVICE_LOST|evice lost|evice removed",
-          r"(?i)uncorrectable ECC error|ECC_?UNCORRECTABLE|ECCNotCorrectable|fallen off the bus|Unable to determine the device handle|uncorrectable NVLink error|CUDA error: (?:hardware|unknown) error|DEVICE_LOST|\bdevice (?:was )?(?:lost|removed)\b"),
+          "ncorrectable|fallen off the bus|HW_ERR|HW-ERR|ECC_UNCORRECTABLE|ECCUncorrectable|ECCNotCorrectable|Unable to determine the device handle|NVLink error|hardware error|unknown error|DEVICE_LOST|evice lost|evice removed",
+          r"(?i)(?<!\b0 )uncorrectable (?:\w+ ){0,2}error\b(?! ?(?:count|total|:? 0))|HW[_-]ERR|ECC_?UNCORRECTABLE|ECCNotCorrectable|fallen off the bus|Unable to determine the device handle|CUDA error: (?:hardware|unknown) error|DEVICE_LOST|\bdevice (?:was )?(?:lost|removed)\b"),
     _kind("gpu_hang", _C, "unknown", "rank", "the GPU hung", "HW Exception by GPU|GPU Hang|GPU hang", r"HW Exception by GPU|GPU [Hh]ang\b"),
     _kind("gpu_absent", _C, "infra", "rank", "no device could be acquired", "busy or unavailable|device is detected|acquire failed|NoDevice|NO_DEVICE|GPUs are available",
           r"devices? is/are busy or unavailable|no (?:CUDA|ROCm)-capable device is detected|[Dd]evice acquire failed|ERROR_?NO_?DEVICE|No (?:CUDA|HIP) GPUs are available"),
     # --- memory of the GPU
     _kind("gpu_oom", _C, "user", "rank", "the GPU ran out of memory",
-          "out of memory|Out of memory|OutOfMemoryError|ALLOC_FAILED|OUT_OF_MEMORY|OUT_OF_DEVICE_MEMORY|ErrorOutOfMemory|MemoryAllocation|DEVMEM Allocation failed|OUT_OF_RESOURCES",
-          r"(?:CUDA|HIP|XPU|NPU|HPU) out of memory|^(?:torch\.(?:cuda\.|xpu\.)?)?OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|cuda runtime error \(2\)|ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|(?:cuda|hip)ErrorMemoryAllocation|hipErrorOutOfMemory|OUT_OF_DEVICE_MEMORY|RESOURCE_EXHAUSTED: .{0,80}[Oo]ut of memory|DEVMEM Allocation failed"),
+          "out of memory|Out of memory|OutOfMemoryError|ALLOC_FAILED|OUT_OF_MEMORY|OUT_OF_DEVICE_MEMORY|ErrorOutOfMemory|MemoryAllocation|Allocation failed|OUT_OF_RESOURCES|OOM when|to alloc",
+          r"(?:CUDA|HIP|XPU|NPU|HPU|GPU|TPU) (?:ran )?out of memory|^(?:torch\.(?:cuda\.|xpu\.)?)?OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|cuda runtime error \(2\)|ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|(?:cuda|hip)ErrorMemoryAllocation|hipErrorOutOfMemory|OUT_OF_DEVICE_MEMORY|RESOURCE_EXHAUSTED: .{0,80}[Oo]ut of memory|DEVMEM Allocation failed|^(?=.{0,400}(?:GPU|HBM|NPU|TPU|XPU|DEVICE|device|[Cc]uda|CUDA|hip))(?:[\w.]*(?:Error|Exception)\b|.{0,80}\bERROR\b).{0,200}(?:OOM when alloc|[Oo]ut of memory|[Ff]ailed to alloc|OutOfMemory)"),
     # --- the job was started wrong
     _kind("port_in_use", _C, "user", "workload", "its port was in use",
           "ddress already in use|EADDRINUSE", r"EADDRINUSE|[Aa]ddress already in use"),
@@ -199,7 +196,9 @@ KINDS: tuple[Kind, ...] = (
     _kind("store_lost", _V, "unknown", "nobody", "the store of the ranks went away",
           "TCPStore|Socket Timeout|heartbeat|DistNetworkError", r"(?:TCPStore|DistNetworkError|DistStoreError).{0,200}(?:[Tt]imed? ?out|[Bb]roken|reset|fail|recvValue)|Socket Timeout|heartbeat monitor.{0,200}(?:timed out|stuck)"),
     _kind("taken_down", _V, "unknown", "nobody", "the watchdog ended the process",
-          "taking the entire process down|watchdog thread terminated|DistBackendError|c10::DistBackend", r"taking the entire process down|watchdog thread terminated|DistBackendError|SIGABRT"),
+          "taking the entire process down|watchdog thread terminated|DistBackendError|c10::DistBackend|ermination signal|SIGTERM", r"taking the entire process down|watchdog thread terminated|DistBackendError|SIGABRT|^\S*(?:Error|Exception)\b.{0,80}(?:[Tt]ermination signal|SIGTERM)"),
+    _kind("uncaught", _X, "user", "rank", "it ended by an exception that nobody caught", "what():|forrtl: severe|panic: ",
+          r"^\s*what\(\):\s|^panic: |^forrtl: severe"),
     # --- success, sizes
     _kind("success", _M, "unknown", "nobody", "",
           "raining |raining: |raining\n|raining.|inished|ompleted|NORMAL END|Done|done:|done\n|exiting program|Exiting program|after training is done|stopped: `max_|ret_code=0|raining_complete|run finished|Run finished|train_runtime|rc=0|train metrics|eval metrics|Loss for final step|un summary|ob completed|ob finished|ll epochs|aximum number of|max_steps|un completed",
@@ -236,7 +235,7 @@ KINDS: tuple[Kind, ...] = (
           r"^(?:STARTING|ENDING) TIMING RUN AT|^RUNANDTIME_(?:START|STOP)|datetime: 20\d\d|^\s*(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [A-Z][a-z]{2} "),
 )
 # Says of itself that it is an error, and no kind above knows it.
-KINDS += (_kind("severe", _M, "unknown", "nobody", "", "ERROR|FATAL|CRITICAL|SEVERE|PANIC|FEHLER|ERREUR", r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|FEHLER|ERREUR)\b"),)
+KINDS += (_kind("severe", _M, "unknown", "nobody", "", 'ERROR|FATAL|CRITICAL|SEVERE|PANIC|FEHLER|ERREUR|level=|level":', r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|FEHLER|ERREUR)\b|\blevel\W{1,4}(?:err|fatal|crit)"),)
 DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read", "", "(?!)")
 """What an exception becomes when its traceback shows that data was being read."""
 KIND_BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}

@@ -32,6 +32,7 @@ class Finding:
             ended.
         num_origins: processes that printed it, by their prefixes; 0 when no line has one.
         order: position of the first one among all lines; ``last_order`` of the last one.
+        is_mild: whether each line calls itself a warning or less.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Finding:
     last_order: int
     first: Line
     codes: tuple[int, ...] = ()
+    is_mild: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -123,7 +123,7 @@ def _difference(begin: float | None, end: float | None) -> float | None:
 
 
 _GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "planned stop"})
-_PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
+_PREEMPTED = frozenset({"preempted", "preempted_exit", "exit_line"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
 _OTHER_ENDS = ("time_limit", "slurm_cancelled", "torchrun_signal", "interrupted")
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
@@ -202,7 +202,7 @@ def _has_moved_on(log: JobLog, failure: Judgement, end: Finding | None) -> bool:
     finding = failure.first
     if finding is not None and finding.kind in _LAUNCHES:
         return _has_worked(log) and finding.last_order < log.progress_order
-    failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "summary_exit"))
+    failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "exit_line"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
     if end is not None and end.kind == "torchrun_signal":
@@ -238,8 +238,8 @@ def _bad_exit(finding: Finding) -> bool:
 
 def _end_of(log: JobLog) -> Finding | None:
     """The first line by which somebody ended the job; not a time limit or preemption."""
-    ends = log.select_kinds(*_PREEMPTED - {"summary_exit"}, *_OTHER_ENDS)
-    ends += tuple(f for f in log.select_kinds("summary_exit") if PREEMPTED in f.codes)
+    ends = log.select_kinds(*_PREEMPTED - {"exit_line"}, *_OTHER_ENDS)
+    ends += tuple(f for f in log.select_kinds("exit_line") if PREEMPTED in f.codes)
     better = [end for end in ends if end.kind in _NAMED_ENDS]
     return (better or ends or (None,))[0]
 

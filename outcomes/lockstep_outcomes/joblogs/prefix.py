@@ -17,7 +17,10 @@ _PREFIXES = tuple(
         r"\((?:[\w.:]{1,80} pid=\d+|raylet)(?:, ip=(?P<node>[\d.:a-f]{3,45}))?\)\s?",
         r"\s*\[default(?P<local>\d{1,4})\]:\s?",
         r"\s*\[(?:trainer|worker|role_\w+)(?P<local>\d{1,4})\]:\s?",
-        r"\s*\[\d{1,3},(?P<task>\d{1,6})\]<(?:stdout|stderr|stddiag)>:\s?",
+        (
+            r"\s*\[\d{1,3},(?:mpirank:)?(?P<task>\d{1,6})(?:,(?P<node>[\w.-]{1,80}))?\]"
+            r"<(?:stdout|stderr|stddiag)>:\s?"
+        ),
         r"\s*\[(?P<task>\d{1,6})\]:\s?(?=\S)",
         r"\s{0,6}(?P<task>\d{1,6}):\s(?=\s*\S)",
         r"\s*(?P<node>[A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d{1,3}\] (?=\S)",

@@ -135,7 +135,7 @@ class RankResolver:
 
 def world_size(files: list[Scan], findings: tuple[Finding, ...], ranks: RankResolver) -> int:
     """The number of ranks as logged, or as many as printed, initialised or ended; 0 if none."""
-    exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
+    exits = {rank for f in findings if f.kind == "exit_line" for rank in f.ranks}
     if ranks.tasks_are_ranks:
         exits |= {rank for f in findings if f.kind in _TASK_KINDS for rank in f.ranks}
     # One rank alone is the one that prints for all of them.
@@ -315,6 +315,7 @@ def _build_finding(group: LineGroup, file: Scan, ranks: RankResolver) -> Finding
         last_order=group.last_order,
         first=line,
         codes=tuple(sorted(group.codes)),
+        is_mild=group.is_mild,
     )
 
 
@@ -346,6 +347,7 @@ def _merge_group(group: list[Finding], *, several: bool) -> Finding:
         num_origins=sum(finding.num_origins for finding in group),
         last_order=max(finding.last_order for finding in group),
         codes=tuple(sorted({code for finding in group for code in finding.codes})),
+        is_mild=all(finding.is_mild for finding in group),
     )
 
 

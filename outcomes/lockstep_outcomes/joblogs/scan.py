@@ -5,7 +5,9 @@ one after the other, with the same result.
 """
 
 import importlib
+import json
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -105,15 +107,7 @@ def _automaton(literals: Sequence[bytes]) -> Any | None:
     return package.BytesAhoCorasick(list(literals), implementation=package.Implementation.DFA)
 
 
-SUMMARY_KINDS = frozenset({
-    "root_cause", "summary_rank", "summary_host", "summary_exit", "summary_process", "agent_exit",
-    "shell_killed", "mpi_exit",
-})  # fmt: skip
-# MPI_ABORT ends the process by SIGABRT.
-_ABORTED = "6"
-
-
-_KILLED = -9
+SUMMARY_KINDS = frozenset({"root_cause", "exit_field", "exit_line"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,45 +126,41 @@ class LauncherExit:
 
 
 @dataclass(slots=True)
-class _Entry:
-    root: bool = False
-    rank: int | None = None
-    node: str | None = None
-
-
-@dataclass(slots=True)
 class ExitSummary:
-    """The entry that each launcher is printing, one field a line."""
+    """The entry that each launcher is printing: a field a line, or all in one."""
 
-    entries: dict[Origin, _Entry] = field(default_factory=dict)
+    entries: dict[Origin, LauncherExit] = field(default_factory=dict)
 
-    def add_line(self, name: str, match: re.Match[str], origin: Origin) -> Iterator[LauncherExit]:
-        """Adds one line; yields the exit when that line completes one."""
-        fields = {key: value for key, value in match.groupdict().items() if value}
-        if name in {"agent_exit", "shell_killed"}:
-            code = next((int(fields[key]) for key in fields if key.startswith("code")), _KILLED)
-            own = () if origin.rank is None else (origin.rank,)
-            yield LauncherExit(code, ranks=own, nodes=(origin.node,) if origin.node else ())
-            return
-        if name == "mpi_exit":
-            rank = int(match["rank"] or match["rank2"])
-            code = -int(match["signal"] or _ABORTED)
-            yield LauncherExit(code, root=True, ranks=(rank,))
-            return
-        if len(self.entries) >= MOST_ORIGINS:
-            return
-        entry = self.entries.setdefault(origin, _Entry())
-        if name == "root_cause":
-            entry.root = True
-        entry.node = fields.get("node", entry.node)
-        entry.rank = int(fields["rank"]) if "rank" in fields else entry.rank
-        if entry.rank is not None and fields.keys() & {"code", "signal"}:
-            code = int(fields["code"]) if "code" in fields else -int(fields["signal"])
-            nodes = () if entry.node is None else (entry.node,)
-            yield LauncherExit(code, root=entry.root, ranks=(entry.rank,), nodes=nodes)
-            self.entries[origin] = _Entry(root=entry.root)
+    def add_line(self, name: str, match: re.Match[str], origin: Origin) -> LauncherExit | None:
+        """Adds one line; the exit where that line completes one."""
+        found = {key.rstrip(_DIGITS): value for key, value in match.groupdict().items() if value}
+        entry = (
+            self.entries.get(origin, LauncherExit(0)) if name != "exit_line" else LauncherExit(0)
+        )
+        ranks = (int(found["rank"]),) if "rank" in found else entry.ranks
+        nodes = (found["node"],) if "node" in found else entry.nodes
+        entry = replace(entry, ranks=ranks, nodes=nodes, root=entry.root or name == "root_cause")
+        if name == "exit_line":
+            ranks = ranks or (() if origin.rank is None else (origin.rank,))
+            nodes = nodes or (() if origin.node is None else (origin.node,))
+            return LauncherExit(_code_of(found), "MPI_ABORT" in match[0], ranks, nodes)
+        is_complete = bool(ranks) and found.keys() & {"code", "signal"}
+        if origin in self.entries or len(self.entries) < MOST_ORIGINS:
+            self.entries[origin] = LauncherExit(0, entry.root) if is_complete else entry
+        return replace(entry, code=_code_of(found)) if is_complete else None
 
 
+def _code_of(found: Mapping[str, str]) -> int:
+    """The exit code that a line states; negative for a signal, by number or by name."""
+    if "code" in found:
+        return int(found["code"])
+    name = found.get("signal", "SIGKILL" if "killed" in found else "")
+    if name.startswith("SIG"):
+        return -getattr(signal, name, signal.SIGABRT)
+    return 1 if "raised" in found else -int(name or signal.SIGABRT)
+
+
+_DIGITS = "0123456789"
 MOST_ORIGINS = 100_000  # a bound on memory, for hostile logs and jobs of any size
 _MOST_CODES = 1000
 _MOST_NAME = 255
@@ -209,6 +199,7 @@ class LineGroup:
         origins: processes that printed them, in order.
         named_ranks: ranks that the lines name, whoever printed them.
         order: position of the first line among all lines of all files, ``last_order`` of the last.
+        is_mild: whether each line calls itself a warning or less.
     """
 
     kind: Kind
@@ -222,6 +213,7 @@ class LineGroup:
     codes: dict[int, None] = field(default_factory=dict)
     order: int = 0
     last_order: int = 0
+    is_mild: bool = True
 
     @property
     def first(self) -> Line:
@@ -301,9 +293,34 @@ _REPEATED = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*?\.)*[A-Z]\w*?(?:Error|Exception|StopIteration))(?P=type)+"
 )
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
+_RAISED = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*(?=: ))(?::\s*(?P<message>.*))?")
+# An exception that passes on that another process ended.
+_OTHER_ENDED = re.compile(
+    r"\b(?:[Pp]rocess|[Ww]orker|[Cc]hild|[Ss]ubprocess)\b.{0,60}\b(?:terminated|died|exited|killed)\b"
+)
+_MILD = re.compile(r"(?<!NCCL )\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE)\b|(?:^|[\s\[])[WI]\d{4} \d\d:")
+_STRUCTURED = '{"'
+_MESSAGES = ("message", "msg", "text", "event", "log", "error", "exception", "exc_info", "stack")
 _LAST = len(KINDS) - 1  # what calls itself an error, and is nothing else
 _BAR_REMAINDER = re.compile(KIND_BY_NAME["bar"].pattern.pattern + r"[^\]]{0,80}\](?P<rest>.*\S)")
 _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
+
+
+def _parts(line: LogLine) -> list[LogLine]:
+    """The line; of one object with a message, the lines of that."""
+    if not line.body.startswith(_STRUCTURED):
+        return [line]
+    try:
+        entry = json.loads(line.body)
+    except (ValueError, RecursionError):
+        return [line]
+    texts = [text for name in _MESSAGES if isinstance(text := entry.get(name), str)]
+    return [replace(line, body=body) for body in "\n".join(texts).splitlines()] or [line]
+
+
+def _is_mild(line: LogLine) -> bool:
+    """Whether a line calls itself a warning or less, before it says what."""
+    return _MILD.search(line.text, 0, _MOST_KEY) is not None
 
 
 class Scan:
@@ -348,26 +365,30 @@ class Scan:
             counted = start
             text = clean(data[start : min(end, start + LONGEST_LINE)]).replace("\0", "")
             origin, body = split_prefix(text)
-            self._add_line(LogLine(text, body, origin, number + 1, data, start, floor), kinds)
+            line = LogLine(text, body, origin, number + 1, data, start, floor)
+            is_known = [self._add_line(part, kinds) for part in _parts(line)]
+            if kinds[-1] == _LAST and KINDS[_LAST].pattern.search(text):
+                self.num_severe += 1
+                self.num_unknown += not any(is_known)
+                self.first_unknown = self.first_unknown or ("" if any(is_known) else text)
             floor = end
         self.clock.last_before(data, len(data), floor)
         self.lines += data.count(b"\n") - extra + (not data.endswith(b"\n"))
 
-    def _add_line(self, line: LogLine, kinds: list[int]) -> None:
+    def _add_line(self, line: LogLine, kinds: list[int]) -> bool:
+        """Adds a line, or a line of a structured one; False where no kind knows it."""
         if line.text.startswith(_SHELL_TRACE):
             self._add_launch(line.text)
-            return
+            return True
         matched = next(
             ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(line.body))), None
         )
-        is_unknown = matched is None or matched[0] is KINDS[_LAST]
-        if kinds[-1] == _LAST and KINDS[_LAST].pattern.search(line.text):
-            self.num_severe += 1
-            self.num_unknown += is_unknown
-            self.first_unknown = self.first_unknown or (line.text if is_unknown else "")
-        if matched is None or is_unknown:
-            return
-        kind, match = matched
+        if matched is None or matched[0] is KINDS[_LAST]:
+            return False
+        self._add_known(line, *matched)
+        return True
+
+    def _add_known(self, line: LogLine, kind: Kind, match: re.Match[str]) -> None:
         if self._is_helper_step:
             # One task of a step beside the training: its number is not a rank of the job.
             line.origin = replace(line.origin, task=None)
@@ -386,6 +407,8 @@ class Scan:
             # A last word is written into the line of the bar.
             self.milestones.add_line(replace(milestone, name="bar", match=bar))
             line.text = bar["rest"]
+        if line.text.startswith(_STRUCTURED):
+            line.text = line.body
         self._add_finding(kind, match, line)
 
     def _add_launch(self, text: str) -> None:
@@ -400,13 +423,32 @@ class Scan:
         if kind.name == "traceback":
             if len(self.tracebacks) < MOST_ORIGINS:
                 self.tracebacks[line.origin] = self.tracebacks.get(line.origin, 0) + 1
+                self._add_raised(line)
         elif kind.name in SUMMARY_KINDS:
-            for ended in self.summary.add_line(kind.name, match, line.origin):
-                self._add(KIND_BY_NAME["summary_exit"], ended.key, line, ended=ended)
+            if ended := self.summary.add_line(kind.name, match, line.origin):
+                self._add(KIND_BY_NAME["exit_line"], ended.key, line, ended=ended)
         elif kind.name == "exception":
             self._add_exception(kind, match, line)
         else:
             self._add(kind, key_of(kind, match), line, match=match)
+
+    def _add_raised(self, line: LogLine) -> None:
+        """Adds what ends a traceback where its name is of no known kind: whatever stands there.
+
+        Lines of other processes in between begin with another prefix than the traceback's own.
+        """
+        begin = line.data.find(b"Traceback", line.start)
+        prefix, after = line.data[line.start : begin], line.data.find(b"\n", begin) + 1
+        frames = line.data[after : after + _TRACEBACK_BYTES].splitlines()[:_TRACEBACK_LINES]
+        for number, raw in enumerate(frames if after else (), line.number + 1):
+            body = clean(raw[len(prefix) :])
+            if not raw.startswith(prefix) or not body or body[0].isspace():
+                continue
+            match = _RAISED.fullmatch(body)
+            if match and not any(kind.pattern.search(body) for kind in KINDS[:_LAST]):
+                own = replace(line, text=body, body=body, number=number)
+                self._add_exception(KIND_BY_NAME["exception"], match, own)
+            return
 
     def _add_exception(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
         """Adds the last line of a traceback; without one, the line only mentions an error."""
@@ -420,8 +462,9 @@ class Scan:
             self._add_interleaved(repeated, kind, line)
             return
         name, key = match["type"].rpartition(".")[2], key_of(kind, match)
-        if name in LAUNCHER_ERRORS:
-            if name in HIDING_ERRORS:
+        hides = name in HIDING_ERRORS or _OTHER_ENDED.search(match["message"] or "") is not None
+        if hides or name in LAUNCHER_ERRORS:
+            if hides:
                 self._add(KIND_BY_NAME["hidden_cause"], "", line)
             return
         if name in DATA_ERRORS and self._was_reading_data(key, line, before):
@@ -473,6 +516,7 @@ class Scan:
             line.data = b""  # the group outlives its block
             self.groups[kind.name, key] = group
         group.count += 1
+        group.is_mild = group.is_mild and _is_mild(line)
         group.last_order = order
         if len(group.origins) < MOST_ORIGINS and line.origin != Origin():
             group.origins[line.origin] = None

@@ -185,6 +185,8 @@ XIDS = (
     Xid("rm_init_failed", "the driver cannot start the GPU", "firmware", "fatal", "reset_gpu"),
     Xid("firmware", "the firmware does not answer", "firmware", "fatal", "reset_gpu"),
     Xid("fallen_off", "GPU has fallen off the bus", "bus", "fatal", "restart_node"),
+    Xid("engine_reset", "reset under a program", "application", "error", "restart_job"),
+    Xid("memory_corrected", "corrected memory errors", "information", "notice", "none"),
     Xid("memory_error", "uncorrectable memory error", "memory", "fatal", "reset_gpu"),
 )
 NONFATAL = "-nonfatal"
@@ -203,7 +205,7 @@ PRECREATED_XIDS = (64, 74, 79, 95, 119, 140)
 XID = Label(
     name="xid",
     help="number of the fault by the driver of the GPU, with -nonfatal where its message says so; "
-    "else needs_reset, rm_init_failed, firmware, fallen_off or memory_error",
+    "else a name of the table, such as needs_reset",
 )
 XID_CLASS = Label(
     name="xid_class",
@@ -262,6 +264,7 @@ HOST_INCIDENT = Label(
         "pcie_corrected",
         "pcie_nonfatal",
         "pcie_uncorrected",
+        "nic_lost",
         "file_server_silent",
         "fabric_manager",
     ),

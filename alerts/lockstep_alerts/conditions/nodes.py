@@ -21,7 +21,9 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 _NODE_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
 _GPU_MATCHERS = (*_NODE_MATCHERS, eq(GPU, "%[3]s"))
-_BROKEN_HOST = ("machine_check", "memory_uncorrected", "pcie_uncorrected", "hard_lockup")
+_BROKEN_HOST = (
+    "machine_check", "memory_uncorrected", "pcie_uncorrected", "hard_lockup", "nic_lost",
+)  # fmt: skip
 # Not the power cap and not idleness: a GPU at its default limit is at work.
 _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
 

@@ -120,7 +120,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("restart", _M, "unknown", "nobody", "", "Restarting worker group|restart_count=|will restart worker group", r"Restarting worker group|restart_count=[1-9]|will restart worker group"),
     _kind("preempted_exit", _E, "unknown", "nobody", "preemption", "exit code 75", r"[Ee]xited with exit code 75\b"),
     # --- hardware
-    _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d{1,5})\b(?!.{0,80}(?:\bNonfatal\b|caused by previous Xid))"),
+    _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d{1,5})\b(?!.{0,80}(?:\bNonfatal\b|caused by previous Xid|\(None\)))"),
     _kind("gpu_fault", _C, "infra", "rank", "the GPU failed",
           "ncorrectable|fallen off the bus|HW_ERR|HW-ERR|ECC_UNCORRECTABLE|ECCUncorrectable|ECCNotCorrectable|Unable to determine the device handle|NVLink error|hardware error|unknown error|DEVICE_LOST|evice lost|evice removed",
           r"(?i)(?<!\b0 )uncorrectable (?:\w+ ){0,2}error\b(?! ?(?:count|total|:? 0))|HW[_-]ERR|ECC_?UNCORRECTABLE|ECCNotCorrectable|fallen off the bus|Unable to determine the device handle|CUDA error: (?:hardware|unknown) error|DEVICE_LOST|\bdevice (?:was )?(?:lost|removed)\b"),

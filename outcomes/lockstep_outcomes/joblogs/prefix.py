@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+from lockstep_records.text.printable import without_colours
+
 _MOST_PREFIXES = 5
 _NOON = 12
 # These are stripped off the start of a line, one after the other.
@@ -106,8 +107,7 @@ class Stamp:
 
 def clean(raw: bytes) -> str:
     """A line as text: invalid UTF-8 replaced, colours and cursor movements removed."""
-    text = raw.decode("utf-8", "replace").rstrip("\r\n")
-    return _ANSI.sub("", text) if "\x1b" in text else text
+    return without_colours(raw.decode("utf-8", "replace").rstrip("\r\n"))
 
 
 def split_prefix(text: str) -> tuple[Origin, str]:

@@ -66,6 +66,7 @@ READERS = (
     "kineto",
     "step_series",
     "worker_times",
+    "kernel_logs",
     "logs",
 )
 

@@ -10,14 +10,14 @@ import pytest
 from lockstep_agent.collectors.gpu.allocation import GpuInUse
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.kernel.incidents import Incidents
-from lockstep_agent.kernel.patterns import match_message
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_agent.sources.logs import Message
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
 from lockstep_records.events.event import Event, append_event, read_events
 from lockstep_records.files.jobs import job_folder
+from lockstep_records.kernel.incidents import Incidents
+from lockstep_records.kernel.lines import Message
+from lockstep_records.kernel.patterns import match_message
 
 from ..live_page import LivePage
 

@@ -15,10 +15,11 @@ import pytest
 
 from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.options import Options
-from lockstep_agent.sources.logs import Ring, parse_line
+from lockstep_agent.sources.logs import Ring
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Metric, incidents
 from lockstep_catalogue.incidents import HOST_INCIDENT, NIC_INCIDENT
+from lockstep_records.kernel.lines import parse_line
 
 from ..fake_tree import FIXTURES
 from ..running_agent import COMMAND, eventually, running_agent

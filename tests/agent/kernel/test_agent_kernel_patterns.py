@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.kernel.patterns import match_message
-from lockstep_agent.sources.logs import parse_line
 from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, NVSWITCH_INCIDENTS
+from lockstep_records.kernel.lines import parse_line
+from lockstep_records.kernel.patterns import match_message
 
 
 @pytest.mark.parametrize(

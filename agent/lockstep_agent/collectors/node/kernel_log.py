@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.kernel.finding import Finding
-from lockstep_agent.kernel.incidents import NVML_EVENTS, Incidents
-from lockstep_agent.kernel.patterns import FirmwareRecord, match_message
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_agent.sources.logs import Log, Message, open_log
+from lockstep_agent.sources.logs import Log, open_log
 from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.sources.pci_tree import list_gpus
 from lockstep_agent.sources.sysfs import Due, read_text
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, PRECREATED_XIDS, XID_TABLE
+from lockstep_records.kernel.finding import Finding
+from lockstep_records.kernel.incidents import NVML_EVENTS, Incidents
+from lockstep_records.kernel.lines import Message
 
 _QUIET_SECONDS = 300.0
 _LOG_TIMEOUT_SECONDS = 2.0  # for the log to report the same Xid
@@ -110,7 +110,6 @@ class KernelLog:
         self._boot_id = read_text(boot) or ""
         self._unreadable: set[str] = set()
         self._strange: set[str] = set()
-        self._firmware = FirmwareRecord()
         self._logs: dict[str, Log] = self._restore(state.load())
         self._gpu_list = Due(_LIST_SECONDS)
         self._gpus: tuple[str, ...] = ()
@@ -172,18 +171,9 @@ class KernelLog:
 
     def _ingest(self, name: str, log: Log) -> None:
         """Counts the new messages of a log; logs once that it cannot be read."""
-        general: list[tuple[Finding, Message]] = []
+        messages: list[Message] = []
         try:
-            for message in log.read():
-                self._num_read[name] += 1
-                finding = match_message(name, self._firmware.feed(message.text))
-                if finding and (finding.echo_of or finding.event):
-                    general.append((finding, message))
-                elif finding:
-                    self._incidents.add(name, finding, message)
-            # The specific line counts, in whichever order the kernel wrote them.
-            for each in general:
-                self._incidents.add(name, *each)
+            messages.extend(log.read())
         except OSError as error:
             # only nodes with NVSwitches have a fabric manager
             is_optional = name == "fabric_manager" and isinstance(error, FileNotFoundError)
@@ -192,7 +182,10 @@ class KernelLog:
             self._unreadable.add(name)
         else:
             self._unreadable.discard(name)
-            self._note_unknown(name, log)
+        # Of a log that breaks off while it is read what came before counts.
+        self._num_read[name] += len(messages)
+        self._incidents.ingest(name, messages)
+        self._note_unknown(name, log)
 
     def _note_unknown(self, name: str, log: Log) -> None:
         """Logs once that less than a tenth of a source is understood."""

@@ -8,7 +8,7 @@ most 15 characters and the process's id first, or the file first and the signal 
 import re
 from collections.abc import Iterator
 
-from lockstep_agent.kernel import finding
+from lockstep_records.kernel import finding
 
 _DRIVERS = "mlx4_core|mlx4_en|mlx5_core|mlx5_ib|ena|efa|bnxt_en|bnxt_re|ice|irdma|idpf|gve"
 _PORT = (
@@ -19,6 +19,7 @@ _AER = rf"(?:pcieport {finding.ADDRESS}: )?AER: (?:Multiple )?"
 _FROM = rf"error (?:message )?received(?: from|:) (?P<pci>{finding.ADDRESS})"
 _BUS = rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity="
 _GPU_OF_DRIVER = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{finding.ADDRESS}): )?"
+_OTHER_GPU = rf"(?:amdgpu|xe|i915) (?P<pci>{finding.ADDRESS}): "
 Keys = tuple[tuple[str, ...], ...]
 # A device that is lost is an error of its link, and both ends of a link report one error.
 _LINK_KEYS = {
@@ -93,6 +94,21 @@ _KERNEL = (
         echo_of=(("xid",),),
     ),
     *_gpu(
+        "needs_reset",
+        _OTHER_GPU + r".{0,120}?(?:\bwedged|[Rr]eset(?:\(\d{1,3}\))? failed|Recovery [Ff]ailed)",
+    ),
+    *_gpu(
+        "engine_reset",
+        _OTHER_GPU
+        + r".{0,80}?(?:Engine reset: |GPU HANG|GPU [Rr]eset begin|[Rr]esetting \w{1,30} for)",
+        echo_of=(("xid", "{pci}"),),
+    ),
+    *_gpu(
+        "memory_corrected",
+        rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?\b[1-9]\d{{0,9}} (?:new )?correctable "
+        r"hardware errors detected",
+    ),
+    *_gpu(
         "memory_error",
         rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?[1-9]\d{{0,9}} (?:new )?uncorrectable "
         r"hardware errors detected",
@@ -104,6 +120,13 @@ _KERNEL = (
         60,
         rf"nvidia-nvswitch(?P<switch>\d{{1,3}}): SXid \(PCI:(?P<pci>{finding.ADDRESS})\): "
         r"(?P<sxid>\d{1,6}), (?P<fatal>Fatal|Non-fatal)(?:, Link (?P<link>\d{1,3}))?",
+    ),
+    *_host(
+        "nic_lost",
+        300,
+        _PORT + r"(?:PCI slot is unavailable|health recovery flow aborted|device is down"
+        r"|[Ff]irmware (?:reset|recovery) (?:failed|aborted))",
+        key=("pci",),
     ),
     *_nic("temperature", 300, _PORT + r"[Hh]igh [Tt]emperature"),
     *_nic("cable", 5, _PORT + r"Cable (?:unplugged|error)"),
@@ -122,7 +145,8 @@ _KERNEL = (
         300,
         _PORT + r"(?:health (?:compromised|recovery)|assert_var|[Ff]irmware (?:internal|fatal)"
         r"|[Ff]irmware (?:is )?not responding|firmware error|Fatal error|[Ff]irmware recovery"
-        r"|fatal reset|device is down)",
+        r"|fatal reset)",
+        echo_of=(("host", "nic_lost", "{pci}"),),
     ),
     *_nic(
         "queue_error",

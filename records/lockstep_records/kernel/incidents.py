@@ -1,12 +1,10 @@
 """Counts incidents, each once however many messages report it, and keeps the newest."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_agent.kernel.finding import Finding, event_of, is_same_event
-from lockstep_agent.sources.logs import Message
 from lockstep_catalogue import METRICS_NAMED, Metric
 from lockstep_catalogue.incidents import (
     GPU_XID_INCIDENTS,
@@ -14,6 +12,9 @@ from lockstep_catalogue.incidents import (
     HOST_INCIDENTS,
     NONFATAL,
 )
+from lockstep_records.kernel.finding import Finding, event_of, is_same_event
+from lockstep_records.kernel.lines import Message
+from lockstep_records.kernel.patterns import FirmwareRecord, match_message
 
 # a log can hold any number of addresses: without a bound a damaged one would fill the memory
 _MAX_COUNTERS = 1000
@@ -57,6 +58,22 @@ class Incidents:
         self.refused = 0
         self._open: dict[tuple[str, ...], tuple[float, int]] = {}
         self._next_id = 0
+        self._firmware = FirmwareRecord()
+
+    def ingest(self, log: str, messages: Iterable[Message]) -> None:
+        """Counts what new messages of a log tell.
+
+        Of one event the specific line counts, in whichever order the kernel wrote them.
+        """
+        general: list[tuple[Finding, Message]] = []
+        for message in messages:
+            finding = match_message(log, self._firmware.feed(message.text))
+            if finding and (finding.echo_of or finding.event):
+                general.append((finding, message))
+            elif finding:
+                self.add(log, finding, message)
+        for each in general:
+            self.add(log, *each)
 
     def add(self, log: str, finding: Finding, message: Message) -> None:
         """Counts a finding as a new incident or as one more message of an ongoing one."""

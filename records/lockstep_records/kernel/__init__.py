@@ -1,0 +1,1 @@
+"""What a kernel log says: its lines, and the meaning of its messages."""

@@ -129,7 +129,7 @@ def hidden(log: MadeLog) -> None:
         "For the full stack trace set JAX_TRACEBACK_FILTERING=off.",
         "Job failed. Run with full traceback to see more.",
     ]))  # fmt: skip
-    _set(log, "failed", "hidden", "unknown")
+    _set(log, "failed", "exit", "unknown")
 
 
 def memory(log: MadeLog) -> None:

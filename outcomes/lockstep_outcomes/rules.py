@@ -158,3 +158,8 @@ RULES: tuple[Rule, ...] = (
          "Nothing tells what became of it."),
 )
 # fmt: on
+
+
+def cause_of(sign: str) -> str:
+    """The name of the rule that decides where a sign is all that is known."""
+    return next((rule.name for rule in RULES if sign in rule.signs and not rule.also), sign)

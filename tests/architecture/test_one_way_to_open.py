@@ -31,7 +31,7 @@ MAY_OPEN = {
     "records/lockstep_records/file_access/token_files": "tokens that the operator names",
     "records/lockstep_records/files/roots": "mounts by the kernel, and the settings of logind",
     "records/lockstep_records/text/documents": "cards, specs and settings that the operator names",
-    "outcomes/lockstep_outcomes/unreported": PROC,
+    "agent/lockstep_agent/jobs/unreported": PROC,
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
     "instrumentation/lockstep/commands/training_script": "the script " + USERS,
     "instrumentation/lockstep/preflight": OWN,

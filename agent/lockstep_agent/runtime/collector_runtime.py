@@ -17,6 +17,7 @@ from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.delivery.sender import Delivery, EventSource
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.unreported import UnreportedJobs
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents, join_json_lists
 from lockstep_agent.runtime.collector_worker import CollectorWorker
@@ -27,7 +28,6 @@ from lockstep_agent.sources.pci_tree import list_gpus
 from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import agent
 from lockstep_catalogue import gpu as metrics
-from lockstep_outcomes.unreported import UnreportedJobs
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.delivery.spool import EventSpool

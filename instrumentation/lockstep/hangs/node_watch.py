@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lockstep.hangs.flight_recorders import launched_by_dump
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress import hangs
-from lockstep_outcomes.progress.flight_recorders import launched_by_dump
 from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.attempts import newest_pages

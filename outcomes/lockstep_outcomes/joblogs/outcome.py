@@ -28,7 +28,7 @@ def judge_hidden_cause(log: JobLog) -> Judgement | None:
     setting = "HYDRA_FULL_ERROR=1" if "ydra" in text.lower() or "overrides" in text else None
     advice = "run it again with full traces" + (f" ({setting})" if setting else "")
     return Judgement(
-        outcome="failed", blame="unknown", cause="hidden", failure_class="unknown",
+        outcome="failed", blame="unknown", cause="exit", failure_class="unknown",
         reason=f"It says that it failed, and a wrapper hides the cause: {advice}.",
         first=lines[0],
     )  # fmt: skip

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
@@ -173,36 +173,17 @@ _ALIKE = 0.02
 _START_SECONDS = 60.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunTrace:
-    """What one file shows of a run.
+def different_runs(files: list[Scan]) -> list[str]:
+    """Names of files that hold another run than some other file; empty where all are one job's.
 
-    Attributes:
-        is_of_rank: whether its name or folder says that it is the log of one rank or attempt.
-        began: time at which training began; None where no line tells.
-        ended: time of the last progress.
-        is_done: whether the run reported how it ended.
-        first_step: number of the first step; ``last_step`` of the last one.
-        num_steps: recorded durations, with their ``median_seconds``.
+    A file that its name or folder calls that of one rank or attempt holds no other run.
     """
-
-    name: str
-    is_of_rank: bool
-    began: float | None
-    ended: float | None
-    is_done: bool
-    first_step: int | None
-    last_step: int | None
-    num_steps: int
-    median_seconds: float | None
-
-
-def different_runs(files: list[RunTrace]) -> list[str]:
-    """Names of files that hold another run than some other file; empty where all are one job's."""
     trained = [
         file
         for file in files
-        if not file.is_of_rank and (file.began is not None or file.first_step is not None)
+        if file.rank is None
+        and _ATTEMPT_FOLDER.search(file.name) is None
+        and (_began(file) is not None or file.milestones.steps.first_number is not None)
     ]
     different: dict[str, None] = {}
     for first, second in combinations(trained, 2):
@@ -217,30 +198,40 @@ def refusal(folder: str, names: list[str]) -> str:
     return f"{folder} holds logs of {len(names)} runs ({listed}); give the log of one of them"
 
 
-def _are_two_runs(first: RunTrace, second: RunTrace) -> bool:
-    early, late = sorted((first, second), key=lambda file: file.began or 0.0)
-    if early.began is None or late.began is None or early.ended is None:
+def _began(file: Scan) -> float | None:
+    return file.clock.seconds(file.milestones.start)
+
+
+def _are_two_runs(first: Scan, second: Scan) -> bool:
+    early, late = sorted((first, second), key=lambda file: _began(file) or 0.0)
+    begin, next_begin = _began(early), _began(late)
+    ended = early.clock.seconds(early.milestones.progress)
+    if begin is None or next_begin is None or ended is None:
         return _differ_in_steps(first, second)
-    if late.began >= early.ended - _OVERLAP_SECONDS:
+    is_done = early.milestones.end.is_known
+    if next_begin >= ended - _OVERLAP_SECONDS:
         # One after the other: attempts of one job go on where the last one was.
-        return early.is_done or not _goes_on(early, late)
-    if late.began - early.began > _START_SECONDS and first.is_done and second.is_done:
+        return is_done or not _goes_on(early, late)
+    if next_begin - begin > _START_SECONDS and is_done and late.milestones.end.is_known:
         return True
     return _differ_in_steps(first, second)
 
 
-def _goes_on(early: RunTrace, late: RunTrace) -> bool:
-    if early.first_step is None or late.first_step is None or early.last_step is None:
+def _goes_on(early: Scan, late: Scan) -> bool:
+    before, after = early.milestones.steps, late.milestones.steps
+    if before.first_number is None or after.first_number is None or before.last_number is None:
         return False
-    return early.first_step < late.first_step <= early.last_step + 1 + early.last_step // 2
+    most = before.last_number + 1 + before.last_number // 2
+    return before.first_number < after.first_number <= most
 
 
-def _differ_in_steps(first: RunTrace, second: RunTrace) -> bool:
+def _differ_in_steps(first: Scan, second: Scan) -> bool:
     """Whether both log many steps, and other ones."""
-    if not (first.num_steps and second.num_steps):
+    seconds = [file.milestones.steps.durations[0] for file in (first, second)]
+    counts = [len(each) for each in seconds]
+    if not all(counts):
         return False
-    medians = [first.median_seconds or 0.0, second.median_seconds or 0.0]
-    counts = [first.num_steps, second.num_steps]
+    medians = [sorted(each)[len(each) // 2] for each in seconds]
     return all(min(pair) < (1 - _ALIKE) * max(pair) for pair in (medians, counts))
 
 
@@ -292,63 +283,49 @@ def _end_and_steps(file: Scan) -> tuple[bool, int]:
     return milestones.end.is_known, len(milestones.steps.durations[0])
 
 
-def _build_finding(group: LineGroup, file: Scan, ranks: RankResolver) -> Finding:
-    own = {rank for origin in group.origins for rank in ranks.resolve(origin, file.rank)}
-    if not group.origins and file.rank is not None:
-        own = {file.rank}
-    # A line about an exit is printed by a launcher; the ranks that it names count.
-    if group.named_ranks:
-        own = set(group.named_ranks)
-    nodes = dict.fromkeys(group.nodes) or {
-        origin.node: None for origin in group.origins if origin.node is not None
-    }
-    first_rank = next(iter(ranks.resolve(group.line.origin, file.rank)), None)
-    line = replace(group.first, rank=first_rank, time=file.clock.seconds(group.line.stamp))
-    return Finding(
-        kind=group.kind.name,
-        key=group.key,
-        count=group.count,
-        ranks=tuple(sorted(own)),
-        nodes=tuple(nodes),
-        num_origins=len(group.origins),
-        order=group.order,
-        last_order=group.last_order,
-        first=line,
-        codes=tuple(sorted(group.codes)),
-        is_mild=group.is_mild,
-    )
-
-
 def _merge_findings(files: list[Scan], ranks: RankResolver) -> tuple[Finding, ...]:
     """One finding per kind and key over all files; in order of time where there are several."""
-    several = len(files) > 1
-    findings = [
-        _build_finding(group, file, ranks) for file in files for group in file.groups.values()
-    ]
-    by_key: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
-        by_key.setdefault((finding.kind, finding.key), []).append(finding)
-    joined = [_merge_group(group, several=several) for group in by_key.values()]
-    joined.sort(key=lambda finding: finding.order)
-    if several and all(finding.first.time is not None for finding in joined):
-        joined.sort(key=lambda finding: finding.first.time or 0.0)
-    return tuple(joined)
+    by_key: dict[tuple[str, str], list[tuple[Scan, LineGroup]]] = {}
+    for file in files:
+        for key, group in file.groups.items():
+            by_key.setdefault(key, []).append((file, group))
+    findings = [_finding(parts, ranks) for parts in by_key.values()]
+    findings.sort(key=lambda finding: finding.order)
+    if len(files) > 1 and all(finding.first.time is not None for finding in findings):
+        findings.sort(key=lambda finding: finding.first.time or 0.0)
+    return tuple(findings)
 
 
-def _merge_group(group: list[Finding], *, several: bool) -> Finding:
-    first = min(
-        group, key=lambda finding: (finding.first.time or 0.0 if several else 0.0, finding.order)
+def _finding(parts: list[tuple[Scan, LineGroup]], ranks: RankResolver) -> Finding:
+    """What the groups of all files with one kind and key come to."""
+    times = [file.clock.seconds(group.line.stamp) for file, group in parts]
+    at = min(range(len(parts)), key=lambda i: (times[i] or 0.0, parts[i][1].order))
+    file, first = parts[at]
+    rank = next(iter(ranks.resolve(first.line.origin, file.rank)), None)
+    groups = [group for _, group in parts]
+    own = {rank for file, group in parts for rank in _ranks_of(file, group, ranks)}
+    return Finding(
+        kind=first.kind.name,
+        key=first.key,
+        count=sum(group.count for group in groups),
+        ranks=tuple(sorted(own)),
+        nodes=tuple(dict.fromkeys(node for group in groups for node in group.all_nodes)),
+        num_origins=sum(len(group.origins) for group in groups),
+        order=first.order,
+        last_order=max(group.last_order for group in groups),
+        first=replace(first.first, rank=rank, time=times[at]),
+        codes=tuple(sorted({code for group in groups for code in group.codes})),
+        is_mild=all(group.is_mild for group in groups),
     )
-    return replace(
-        first,
-        count=sum(finding.count for finding in group),
-        ranks=tuple(sorted({rank for finding in group for rank in finding.ranks})),
-        nodes=tuple(dict.fromkeys(node for finding in group for node in finding.nodes)),
-        num_origins=sum(finding.num_origins for finding in group),
-        last_order=max(finding.last_order for finding in group),
-        codes=tuple(sorted({code for finding in group for code in finding.codes})),
-        is_mild=all(finding.is_mild for finding in group),
-    )
+
+
+def _ranks_of(file: Scan, group: LineGroup, ranks: RankResolver) -> set[int]:
+    """The ranks of a group: those that its lines name, as a launcher does, else who printed it."""
+    if group.named_ranks:
+        return set(group.named_ranks)
+    if not group.origins and file.rank is not None:
+        return {file.rank}
+    return {rank for origin in group.origins for rank in ranks.resolve(origin, file.rank)}
 
 
 _ORDERS_PER_FILE = 1 << 40  # more lines than any file has
@@ -370,7 +347,7 @@ def read_log(path: Path) -> JobLog:
     notes: list[str] = []
     scans = [_scan(path, file, index, notes) for index, file in enumerate(files)]
     _share_zone(scans, notes)
-    if several := different_runs([_trace(scan) for scan in scans]):
+    if several := different_runs(scans):
         raise ValueError(refusal(str(path), several))
     return merge_files(scans, notes)
 
@@ -399,22 +376,6 @@ def _as_utf8(blocks: Iterable[bytes]) -> Iterator[bytes]:
         if number == 0 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             decoder = codecs.getincrementaldecoder("utf-16")("replace")
         yield block if decoder is None else decoder.decode(block).encode("utf-8", "replace")
-
-
-def _trace(scan: Scan) -> RunTrace:
-    milestones = scan.milestones
-    seconds, _, _ = milestones.steps.durations
-    return RunTrace(
-        name=scan.name,
-        is_of_rank=scan.rank is not None or _ATTEMPT_FOLDER.search(scan.name) is not None,
-        began=scan.clock.seconds(milestones.start),
-        ended=scan.clock.seconds(milestones.progress),
-        is_done=milestones.end.is_known,
-        first_step=milestones.steps.first_number,
-        last_step=milestones.steps.last_number,
-        num_steps=len(seconds),
-        median_seconds=sorted(seconds)[len(seconds) // 2] if seconds else None,
-    )
 
 
 def _share_zone(files: list[Scan], notes: list[str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_outcomes.unreported import UnreportedJobs
+from lockstep_agent.jobs.unreported import UnreportedJobs
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events.event import FILE_NAME, Event, append_event
 

@@ -14,9 +14,9 @@ from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.delivery.archive import Copier
 from lockstep_agent.jobs.job_snapshot import MAX_PAGES
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.unreported import UnreportedJobs
 from lockstep_agent.sources.pods import Pod, PodNames
 from lockstep_catalogue import training
-from lockstep_outcomes.unreported import UnreportedJobs
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import list_jobs, page_path, plain_roots

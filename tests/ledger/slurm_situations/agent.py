@@ -1,7 +1,7 @@
 """The agent of a lab's node: as shipped, but it tells the end of ranks after seconds, no minute."""
 
+from lockstep_agent.jobs import unreported
 from lockstep_cli.main import main
-from lockstep_outcomes import unreported
 
 GONE_SECONDS = 12.0
 REPORT_SECONDS = GONE_SECONDS + 2 * unreported.POLL_SECONDS

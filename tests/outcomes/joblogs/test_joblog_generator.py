@@ -130,7 +130,7 @@ def test_several_runs_in_a_folder_are_refused_and_the_logs_of_one_are_read(tmp_p
 def test_a_hidden_cause_says_how_to_see_it(tmp_path: Path) -> None:
     text = STEP.format(1, 1000.0) + "Error executing job with overrides: ['a=b']\n"
     incident = judged(tmp_path, text)
-    assert (incident.outcome, incident.cause, incident.blame) == ("failed", "hidden", "unknown")
+    assert (incident.outcome, incident.cause, incident.blame) == ("failed", "exit", "unknown")
     assert "HYDRA_FULL_ERROR=1" in incident.reason
     later = "".join(STEP.format(n, 1000.0) for n in range(2, 9))
     assert judged(tmp_path, text + later).outcome == "unknown"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_outcomes.joblogs.kinds import KINDS
-from lockstep_outcomes.joblogs.scan import LONGEST_LINE, LiteralSearch, kinds_by_literal
+from lockstep_outcomes.joblogs.literals import LONGEST_LINE, LiteralSearch, kinds_by_literal
 
 from ..joblog_cases import FOLDER
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstep_outcomes import unreported
-from lockstep_outcomes.unreported import UnreportedJobs
+from lockstep_agent.jobs import unreported
+from lockstep_agent.jobs.unreported import UnreportedJobs
 from lockstep_records.events.event import Event, append_event, check_event
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES

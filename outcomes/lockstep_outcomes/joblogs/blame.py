@@ -225,12 +225,7 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
         before: position of the line by which the job was ended from outside or reported success;
             what follows it is a consequence. None when there is none.
     """
-    early = [
-        f
-        for f in log.findings
-        if (before is None or f.order < before)
-        and f.last_order > max(log.restart_order, log.progress_order if f.is_mild else 0)
-    ]
+    early = [f for f in log.findings if _may_be_cause(log, f, before)]
     causes = [f for f in early if tier_of(log, f) in (Tier.CAUSE, Tier.CRASH)]
     if causes:
         first = min(causes, key=lambda f: (f.is_mild, tier_of(log, f), early.index(f)))
@@ -245,6 +240,12 @@ def find_first_cause(log: JobLog, before: int | None) -> Judgement | None:
     ):
         return _judge_lost(lost[0], tuple(sorted(ranks)))
     return _judge_victims(log, early) if victims or lost else exits
+
+
+def _may_be_cause(log: JobLog, finding: Finding, before: int | None) -> bool:
+    """Whether nobody had ended the job before, and no restart or progress shows it survived."""
+    since = max(log.restart_order, log.progress_order if finding.is_mild else -1)
+    return (before is None or finding.order < before) and finding.last_order > since
 
 
 def _judge_lost(first: Finding, ranks: tuple[int, ...]) -> Judgement:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 
-from lockstep_records.text.printable import without_colours
+from lockstep_records.text.printable import strip_colours
 
 _MOST_PREFIXES = 5
 _NOON = 12
@@ -107,7 +107,7 @@ class Stamp:
 
 def clean(raw: bytes) -> str:
     """A line as text: invalid UTF-8 replaced, colours and cursor movements removed."""
-    return without_colours(raw.decode("utf-8", "replace").rstrip("\r\n"))
+    return strip_colours(raw.decode("utf-8", "replace").rstrip("\r\n"))
 
 
 def split_prefix(text: str) -> tuple[Origin, str]:

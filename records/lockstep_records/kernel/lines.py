@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lockstep_records.text.printable import without_colours
+from lockstep_records.text.printable import strip_colours
 
 RECORD = re.compile(
     r"(?P<priority>\d{1,10}),(?P<sequence>\d{1,18}),(?P<micros>\d{1,18}),[^;]*;(?P<text>.*)"
@@ -108,11 +108,11 @@ def read_line(
         now_seconds: wall clock, for lines without a time.
         before: the message before it, for a stamp that tells how much later it came.
     """
-    line = without_colours(line)
+    line = strip_colours(line)
     if line.startswith("{"):
         return _read_object(line, now_seconds, before)
-    found, end, told = _strip(line)
-    is_known = bool(told & _STAMP)
+    found, end, tells = _strip(line)
+    is_known = bool(tells & _STAMP)
     is_foreign = (
         int(found.get("pri", 0)) >= USER_PRIORITY or found.get("facility", "kern") != "kern"
     )
@@ -134,11 +134,11 @@ def is_kernel_line(line: str) -> bool:
     entry, text = _object_of(line)
     if text is not None:
         return any(entry.get(name) == "kernel" for name in _SPEAKERS) or is_kernel_line(text)
-    return bool(_strip(without_colours(line))[2] & _KERNEL)
+    return bool(_strip(strip_colours(line))[2] & _KERNEL)
 
 
 def _object_of(line: str) -> tuple[dict[str, Any], str | None]:
-    """A line of JSON, and the text in it; None where it is no such line."""
+    """A line of JSON and the text in it, which is None of any other line."""
     try:
         entry = json.loads(line) if line.startswith("{") else {}
         return entry, next(
@@ -151,12 +151,12 @@ def _object_of(line: str) -> tuple[dict[str, Any], str | None]:
 def _strip(line: str) -> tuple[dict[str, str], int, int]:
     """The named parts of what stands before a message, where that begins, and what it tells."""
     found: dict[str, str] = {}
-    end = told = 0
-    for prefix, tells in _PREFIXES:
+    end = tells = 0
+    for prefix, flags in _PREFIXES:
         if match := prefix.match(line, end):
             found |= {name: value for name, value in match.groupdict().items() if value}
-            end, told = match.end(), told | tells
-    return found, end, told
+            end, tells = match.end(), tells | flags
+    return found, end, tells
 
 
 def _read_object(

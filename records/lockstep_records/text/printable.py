@@ -7,7 +7,7 @@ MAX_CHARACTERS = 2000
 _COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
-def without_colours(text: str) -> str:
+def strip_colours(text: str) -> str:
     """A text without a terminal's colours, titles and movements of the cursor."""
     return _COLOUR.sub("", text) if "\x1b" in text else text
 

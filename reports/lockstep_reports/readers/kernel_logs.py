@@ -38,9 +38,9 @@ def read(path: Path, options: ReadOptions) -> LogRecording:
     """
     incidents = Incidents()
     incidents.ingest("kernel", _messages(path, options.now_seconds))
-    said = sorted(_faults(incidents))
-    named = "; ".join(words for _, words in said[:_MOST_NAMED])
-    rest = f"; and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+    worst_first = sorted(_faults(incidents))
+    named = "; ".join(words for _, words in worst_first[:_MOST_NAMED])
+    rest = f"; and {len(worst_first) - _MOST_NAMED} more" if len(worst_first) > _MOST_NAMED else ""
     raise ValueError(
         f"{path} is a kernel log, which tells of a node and not of a job: {named or 'no fault'}"
         f"{rest}; give the job's own output; the agent watches a node's log (--kmsg)"

@@ -35,7 +35,7 @@ class Area:
         return f"lockstep-{self.name}"
 
 
-_FABRIC_FROM = RECORDED.index(recorded.SHARED_LOSS)
+_FABRIC_FROM = RECORDED.index(recorded.HIT)
 _SLICES_FROM = RECORDED.index(recorded.JOB_PHASES)
 _OBJECTIVES_FROM = RECORDED.index(recorded.COUNTER_TOTAL)
 # What waits for ten minutes, or counts in hours, needs no evaluation at each scrape.

@@ -122,6 +122,12 @@ GOODPUT_BY_STATE = Recorded(
     help="Seconds a second, summed over the ranks, by goodput state; waiting for stragglers, which "
     "no page can tell, is taken out of communication.",
 )
+CARRIED = Recorded(
+    name="cluster_job_id_node:lockstep_train_ranks:carried",
+    labels=_NODE_LABELS,
+    help="When a node carried ranks of a job: those that it had when it was last seen, an hour ago "
+    "at most.",
+)
 GONE = Recorded(
     name="cluster_job_id_node:lockstep_agent_info:gone",
     labels=_NODE_LABELS,
@@ -133,6 +139,11 @@ JOB_LOSS = Recorded(
     labels=_JOB,
     help="GPUs of a job whose time is lost now: all of one that stands or is gone, else the share "
     "that a late rank costs, or that it is slower than in its best hour; 0 of one that does well.",
+)
+HIT = Recorded(
+    name="cluster_cause_job_id_node:lockstep_train_ranks:hit",
+    labels=(labels.CLUSTER, CAUSE, labels.JOB_ID, labels.NODE),
+    help="Nodes of jobs on which a cause stands that several nodes may share.",
 )
 SHARED_LOSS = Recorded(
     name="cluster_cause_job_id:lockstep_train_shared_loss:gpus",

@@ -5,7 +5,7 @@ nothing, and a job elsewhere in the cluster keeps its own page.
 """
 
 from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
-from lockstep_alerts.conditions.joins import MACHINE_JOIN, NODE_LABELS, held_gpus, ran_on
+from lockstep_alerts.conditions.joins import MACHINE_JOIN, NODE_LABELS, held_gpus, ran_on, recent
 from lockstep_alerts.conditions.nodes import jobs_on_failed_nodes
 from lockstep_alerts.reading.limits import Losses
 from lockstep_catalogue import fabric, foreign, gpu, host, incidents, recorded
@@ -20,7 +20,6 @@ from lockstep_catalogue.labels import (
     VERDICT,
     VOLUME,
 )
-from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import Matcher, by, eq, has, increase, names, one_of, rate, select
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -74,32 +73,29 @@ def troubled_sources(windows: ScrapeWindows, window: str, above_seconds: float) 
     return f"({sources} and {MACHINE_JOIN} {ran_on(windows)})"
 
 
-def explained_jobs(windows: ScrapeWindows, losses: Losses) -> str:
-    """Jobs by the cause that they share with others, where it hits enough nodes."""
+def hit_nodes(windows: ScrapeWindows, losses: Losses) -> str:
+    """Nodes of jobs on which a cause stands that several nodes may share, with the cause."""
+    failed = jobs_on_failed_nodes(windows, losses.failed_window)
     held_back = select(incidents.GPU_HEALTH, one_of(incidents.GPU_REASON, *_HELD_BACK))
-    evaluations = f"[{2 * windows.evaluation_seconds}s]"
-    gone = f"last_over_time({select(recorded.GONE)}{evaluations})"
+    sources = troubled_sources(windows, _STORAGE_WINDOW, losses.storage_seconds)
+    at_source = by("count", sources, CLUSTER, SOURCE)
+    shared = f"{sources} and on ({names(CLUSTER, SOURCE)}) ({at_source} >= {losses.nodes})"
     hit = {
-        "nodes": f"{gone}\nor\n{jobs_on_failed_nodes(windows, losses.failed_window)}",
+        "nodes": f"{recent(recorded.GONE, windows)}\nor\n{failed}",
         "fabric": jobs_at_ports(windows, broken_ports(which=_UNWELL)),
         "power": by("group", f"{held_gpus(windows)} and {GPU_JOIN} {held_back}", *NODE_LABELS),
+        "storage": f"{ran_on(windows)} and {MACHINE_JOIN} ({shared})",
     }
-    found = [_named(_wide(text, losses.nodes), cause) for cause, text in hit.items()]
-    sources = troubled_sources(windows, _STORAGE_WINDOW, losses.storage_seconds)
-    wide = f"on ({names(CLUSTER, SOURCE)}) ({_count(sources, CLUSTER, SOURCE)} >= {losses.nodes})"
-    on_source = f"{ran_on(windows)} and {MACHINE_JOIN} ({sources} and {wide})"
-    return "(" + "\nor\n".join((*found, _named(on_source, "storage"))) + ")"
+    cause = foreign.ALERT_CAUSE.name
+    return "\nor\n".join(
+        f'label_replace({text}, "{cause}", "{name}", "", "")' for name, text in hit.items()
+    )
 
 
-def _count(hit: str, *shared: Label) -> str:
-    nodes = by("group", hit, *dict.fromkeys((*shared, NODE)))
-    return by("count", nodes, *shared)
-
-
-def _wide(hit: str, least_nodes: int) -> str:
-    return f"({hit}) and on ({CLUSTER.name}) ({_count(hit, CLUSTER)} >= {least_nodes})"
-
-
-def _named(hit: str, cause: str) -> str:
-    jobs = by("group", hit, CLUSTER, JOB_ID)
-    return f'label_replace({jobs}, "{foreign.ALERT_CAUSE.name}", "{cause}", "", "")'
+def explained_jobs(losses: Losses) -> str:
+    """Jobs by the cause that they share with others, where it hits enough nodes."""
+    of_cause = (CLUSTER, foreign.ALERT_CAUSE)
+    hit = select(recorded.HIT)
+    nodes = by("count", by("group", hit, *of_cause, NODE), *of_cause)
+    wide = f"{hit} and on ({names(*of_cause)}) ({nodes} >= {losses.nodes})"
+    return by("group", wide, *of_cause, JOB_ID)

@@ -10,7 +10,7 @@ from lockstep_alerts.conditions.joins import (
     kube_says,
     recent,
 )
-from lockstep_alerts.conditions.wide import explained_jobs
+from lockstep_alerts.conditions.wide import explained_jobs, hit_nodes
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_catalogue import agent, foreign, recorded, training
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, NODE, STATE
@@ -22,23 +22,24 @@ _MEMORY, _MEMORY_STEP = "1h", "1m"
 _RESTART_SECONDS = 300
 """An agent is replaced in less, and says nothing meanwhile of a job that it alone reports."""
 _LONG_STEPS = 1.5
+_AGENT = select(agent.AGENT_INFO)
 
 
-def _gone(rules: Parameters) -> str:
-    windows = rules.windows
-    info = select(agent.AGENT_INFO)
-
-    def silent(window: str) -> str:
-        present = by("group", f"present_over_time({info}[{window}])", CLUSTER, NODE)
-        heard = by("group", f"last_over_time({info}[{_MEMORY}])", CLUSTER, NODE)
-        return f"({heard} unless {MACHINE_JOIN} {present})"
-
+def _carried(_: Parameters) -> str:
     # What ran there when the agent was last seen: a job that had left before is not hit.
     past = f"[{_MEMORY}:{_MEMORY_STEP}]"
     ranks = select(training.RANKS, one_of(STATE, *RUNNING))
     ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *NODE_LABELS)
-    seen_at = by("max", f"max_over_time(timestamp({info}){past})", CLUSTER, NODE)
-    carried = f"({ran_at} >= {MACHINE_JOIN} group_left () {seen_at})"
+    seen_at = by("max", f"max_over_time(timestamp({_AGENT}){past})", CLUSTER, NODE)
+    return f"{ran_at} >= {MACHINE_JOIN} group_left () {seen_at}"
+
+
+def _gone(rules: Parameters) -> str:
+    windows, carried = rules.windows, select(recorded.CARRIED)
+
+    def silent(window: str) -> str:
+        present = by("group", f"present_over_time({_AGENT}[{window}])", CLUSTER, NODE)
+        return f"({carried} unless {MACHINE_JOIN} {present})"
 
     def ready(status: str, *matchers: Matcher) -> str:
         kind = (eq(foreign.KUBE_CONDITION, "Ready"), eq(foreign.KUBE_STATUS, "true"))
@@ -52,9 +53,8 @@ def _gone(rules: Parameters) -> str:
     stands = f"{JOB_JOIN} ({_stands(rules)} unless {has_paused(windows)})"
     return by(
         "group",
-        f"{carried} and {MACHINE_JOIN} {silent(windows.live)} and {stands}\n"
-        f"or ({carried} and {MACHINE_JOIN} {silent(windows.cover(_RESTART_SECONDS))}\n"
-        f"  unless {seen} unless {is_ready})\n"
+        f"{silent(windows.live)} and {stands}\n"
+        f"or ({silent(windows.cover(_RESTART_SECONDS))} unless {seen} unless {is_ready})\n"
         f"or {not_ready}",
         *NODE_LABELS,
     )
@@ -102,7 +102,7 @@ def _shared_loss(rules: Parameters) -> str:
     own = f"min_over_time({earlier}) > {losses.job_gpus:g}"
     counted = by("group", recent(recorded.SHARED_LOSS, windows), *JOB_LABELS)
     others = f"({lost} unless {JOB_JOIN} ({own} unless {JOB_JOIN} {counted}))"
-    return f"{explained_jobs(windows, losses)} * {JOB_JOIN} group_left () {others}"
+    return f"{explained_jobs(losses)} * {JOB_JOIN} group_left () {others}"
 
 
 def _cluster_loss(rules: Parameters) -> str:
@@ -174,9 +174,11 @@ def _net_attempt(_: Parameters) -> str:
 
 
 EXPRESSIONS: Expressions = {
+    recorded.CARRIED: _carried,
     recorded.GONE: _gone,
     recorded.JOB_LOSS: _job_loss,
     recorded.NET_ATTEMPT: _net_attempt,
+    recorded.HIT: lambda rules: hit_nodes(rules.windows, rules.limits.losses),
     recorded.SHARED_LOSS: _shared_loss,
     recorded.CLUSTER_LOSS: _cluster_loss,
     recorded.USUAL_AT_RISK: _usual,

@@ -16,7 +16,7 @@ from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import Deployment, alertmanager_config
 from lockstep_alerts.routing.overnight import OVERNIGHT_FILE, overnight_rules
-from lockstep_alerts.rules import losses, objective_series, slices, steps
+from lockstep_alerts.rules import late_parts, losses, objective_series, slices, steps
 from lockstep_alerts.rules.parameters import Expression
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.survival import newest_of_equal
@@ -30,6 +30,7 @@ from lockstep_records.file_access.atomic_file import write_atomically
 
 _EXPRESSIONS: dict[Recorded, Expression] = {
     **steps.EXPRESSIONS,
+    **late_parts.EXPRESSIONS,
     **slices.EXPRESSIONS,
     **objective_series.EXPRESSIONS,
     **losses.EXPRESSIONS,

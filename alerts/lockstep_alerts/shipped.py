@@ -15,6 +15,11 @@ def spec_path() -> Path:
     return _shipped("slos.yaml")
 
 
+def one_machine_spec_path() -> Path:
+    """The spec of a first try on one machine: what it has other than the shipped one."""
+    return _shipped("one_machine.yaml")
+
+
 def runbooks_path() -> Path:
     """The folder of runbooks, one file an alert."""
     return _shipped("runbooks")

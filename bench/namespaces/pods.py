@@ -25,6 +25,10 @@ import httpx
 import yaml
 from tenants.users import REPOSITORY, environment
 
+from lockstep_alerts.output import render, write_files
+from lockstep_alerts.reading.model import Delivery
+from lockstep_alerts.shipped import one_machine_spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import training
 from lockstep_cli.deploy.access import missing_keys
 from lockstep_records.files.jobs import page_path
@@ -151,8 +155,7 @@ def write_prometheus(folder: Path) -> Path:
             json.dumps([{"targets": [address], "labels": labels}]), encoding="utf-8"
         )
         scrape["file_sd_configs"] = [{"files": [f"{name}.json"]}]
-    for rules in (REPOSITORY / "alerts" / "generated").glob("*.rules.yaml"):
-        shutil.copy(rules, folder)
+    write_files(folder, render(read_spec(one_machine_spec_path()), Delivery()))
     path = folder / "prometheus.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path

@@ -122,6 +122,12 @@ GOODPUT_BY_STATE = Recorded(
     help="Seconds a second, summed over the ranks, by goodput state; waiting for stragglers, which "
     "no page can tell, is taken out of communication.",
 )
+LATE_PART = Recorded(
+    name="cluster_cause_job_id_node_phase_pp_rank:lockstep_train_late_part:ratio",
+    labels=(labels.CLUSTER, CAUSE, *_JOB[1:], labels.NODE, labels.PHASE, labels.PP, labels.RANK),
+    help="Share of the step that a rank, a whole node or a slowed stage, by its cause, costs the "
+    "others, with the phase in which most of it is.",
+)
 CARRIED = Recorded(
     name="cluster_job_id_node:lockstep_train_ranks:carried",
     labels=_NODE_LABELS,

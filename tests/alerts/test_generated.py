@@ -18,11 +18,13 @@ from .cases.promtool import cases_of, check_rules
 from .cases.synthetic import (
     HEALTHY,
     JOB,
+    OWNER,
     TWO_NODES,
     Regime,
     Samples,
     Stretch,
     growing,
+    on_many_gpus,
     one_rank_late,
     ranks_late,
     samples,
@@ -129,7 +131,7 @@ def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
     count = {"expr": f"count({firing('JobLosing')})", "eval_time": "50s"}
     promtool(
         tmp_path,
-        training_job(regime),
+        [*training_job(regime), *on_many_gpus(60)],
         {"promql_expr_test": [{**count, "exp_samples": [{"labels": "{}", "value": 1}]}]},
     )
 
@@ -141,7 +143,7 @@ def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
         samples(training.RANK_INFO, steady(1, 60), **elsewhere, clock="host"),
         samples(training.LAST_PROGRESS, growing(Stretch(60, 1), start=7), **elsewhere),
     ]
-    series = training_job(one_rank_late(60, 2, {"data": 0.1})) + moved
+    series = training_job(one_rank_late(60, 2, {"data": 0.1})) + moved + on_many_gpus(60)
     nodes = {"expr": f"count by (node) ({firing('JobLosing')})", "eval_time": "50s"}
     expected = [{"labels": '{node="n2"}', "value": 1}]
     promtool(tmp_path, series, {"promql_expr_test": [{**nodes, "exp_samples": expected}]})
@@ -165,20 +167,20 @@ def test_of_two_ranks_the_late_one_costs_its_whole_lateness(tmp_path: Path) -> N
 def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> None:
     by_template = {
         "summary": "Job j1 loses time to rank 2",
-        "description": "2 GPU-hours are lost each hour, most of them in the phase data on n1.",
+        "description": "500 GPU-hours are lost each hour, most of them in the phase data on n1.",
         "causes": "TrainStraggler (rank) on n1 since 1970-01-01 00:00:05 +0000 UTC.",
         "runbook_url": "runbooks/JobLosing.md",
         "dashboard_url": "/d/lockstep-job?from=now-1h&to=now&var-cluster=c1&var-job_id=j1#progress",
         "notified_within": "55s",
-        "gpus": "",
+        "gpus": "1000",
     }
-    labels = {**OWNED, **PAGE, "cause": "rank", "rank": "2", "phase": "data", "node": "n1"}
+    labels = {**JOB, **OWNER, **PAGE, "cause": "rank", "rank": "2", "phase": "data", "node": "n1"}
     alert = {
         "alertname": "JobLosing",
         "eval_time": "50s",
         "exp_alerts": [{"exp_labels": labels, "exp_annotations": by_template}],
     }
-    series = training_job(one_rank_late(60, 2, {"data": 0.1}))
+    series = training_job(one_rank_late(60, 2, {"data": 0.1})) + on_many_gpus(60)
     promtool(tmp_path, series, {"alert_rule_test": [alert]})
 
 
@@ -221,7 +223,7 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
 def test_a_slow_node_makes_one_page_whatever_its_ranks_differ_by(tmp_path: Path) -> None:
     # One rank beyond the limit of a page, the other by half of it: both are the node's.
     late = {2: {"backward": 0.05}, 3: {"backward": 0.03}}
-    series = training_job(ranks_late(60, late), places=TWO_NODES)
+    series = training_job(ranks_late(60, late), places=TWO_NODES) + on_many_gpus(60)
     alerts_by_name = {
         "expr": 'count by (alertname, node) (ALERTS{alertstate="firing"})',
         "eval_time": "50s",

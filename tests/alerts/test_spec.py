@@ -152,7 +152,9 @@ def test_durations_in_scrapes_follow_the_interval(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ratio", ["0", "1.5", "yes", "'0.1'", ".nan"])
 def test_a_ratio_lies_between_0_and_1(tmp_path: Path, ratio: str) -> None:
-    text = GOOD.replace("not_finite", "straggler").replace("window: 10m", f"above_ratio: {ratio}")
+    text = GOOD.replace("not_finite", "stage_uneven").replace(
+        "window: 10m", f"above_ratio: {ratio}"
+    )
     with pytest.raises(SpecError, match="above_ratio"):
         read_spec(written(tmp_path, text))
 

@@ -140,15 +140,15 @@ CONDITIONS = yaml.safe_load((REPOSITORY / "alerts" / "slos.yaml").read_text(enco
 
 
 def declared(alert: str, field: str) -> float:
-    """A limit of an alert or of its first sign, from where the rule has it."""
+    """A limit of an alert, from where the rule has it."""
     entries = [x for part in CONDITIONS.values() if isinstance(part, list) for x in part]
     [entry] = [entry for entry in entries if entry.get("alert") == alert]
-    return float(entry.get("signs", [entry])[0][field])
+    return float(entry[field])
 
 
 def test_limits_on_boards_are_those_of_the_rules() -> None:
     page_at = declared("JobLosing", "above_ratio")
-    ticket_at = declared("TrainStraggler", "above_ratio")
+    ticket_at = CONDITIONS["limits"]["late_ratio"]
     [objective] = [x for x in CONDITIONS["objectives"] if x["slo"] == "throughput"]
     panels = {panel.title: panel for panel in UID_BOARDS["lockstep-job"].panels}
     limits = [each.at for each in panels["Lateness as a share of the step"].thresholds]

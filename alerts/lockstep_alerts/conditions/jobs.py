@@ -3,39 +3,34 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.evidence import listing, naming_pod
 from lockstep_alerts.conditions.joins import (
+    GPUS_OF_JOBS,
     JOB_JOIN,
     JOB_LABELS,
     MACHINE_JOIN,
     has_paused,
-    has_stood,
     num_ranks,
     phase_of_most_excess,
     recent,
     runs_on,
     select_jobs_without_pages,
     select_training_jobs,
+    with_cause,
 )
 from lockstep_alerts.reading.entry import Entry
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, recorded, training
 from lockstep_catalogue.foreign import ALERT_CAUSE
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, RANK
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import by, eq, has, names, none_of, one_of, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
-_GPUS = (
-    f"({by('max', select(recorded.JOB_GPUS), *JOB_LABELS)}"
-    f" or {by('sum', select(training.RANKS), *JOB_LABELS)})"
-)
-"""GPUs of each job, and of one that says nothing of itself its ranks."""
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _LONG_STEPS = 1.5
 _REMEMBERED = "1h"
@@ -114,7 +109,7 @@ class JobNotProgressing(Condition):
         )
         jobs = by("group", "\nor\n".join(f"({each})" for each in reasons), *JOB_LABELS)
         unknown = f"{select(training.HANG_FIRST)} or {gone}"
-        size = f"({_GPUS} or {by('group', unknown, *JOB_LABELS)})"
+        size = f"({GPUS_OF_JOBS} or {by('group', unknown, *JOB_LABELS)})"
         return f"{jobs} * {JOB_JOIN} {size}\nunless {select_jobs_without_pages()}"
 
     def _hangs(self) -> str:
@@ -185,66 +180,30 @@ def _naming(ranks: str, before: str) -> str:
     return listing(ranks, _RANK, CLUSTER, JOB_ID, before=before, most=_MAX_NAMED_RANKS, end="")
 
 
-class _Late(Condition):
-    """Ranks that are late by more than ``above_ratio`` of the mean step.
+class LatePart(Condition):
+    """A rank, a node or a stage holds its job back (``limits.late_ratio``)."""
+
+    DETECTED_AFTER = LIVE_WINDOW
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the step that each late part costs every rank, with its phase in the labels."""
+        return select(recorded.LATE_PART)
+
+
+_STAGE_LABELS = (*JOB_LABELS, PP)
+_STAGE_JOIN = f"on ({names(*_STAGE_LABELS)})"
+
+
+class StageUneven(Condition):
+    """A stage has more work than the median stage: the split of the layers, and no rank's fault.
 
     Attributes:
-        above_ratio: lateness as a share of the mean step.
+        above_ratio: what it has more, as a share of the mean step.
     """
 
     DETECTED_AFTER = LIVE_WINDOW
 
     above_ratio: Ratio
-
-
-class Straggler(_Late):
-    """A rank is late in its group, and not its whole node with it."""
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Lateness ratio of each late rank, with its node, stage and phase in the labels."""
-        late = f"{select(recorded.LATENESS_RATIO)} > {self.above_ratio:g}"
-        return f"""(
-  {late}
-  and {joins.RANK_JOIN} ({joins.explained_by_own_work(self.above_ratio, joins.RANK_LABELS)})
-  and {joins.select_training_jobs()}
-  unless {joins.has_several_clocks()}
-  unless {joins.has_stood(windows)}
-  unless {joins.select_jobs_without_pages()}
-  unless {joins.NODE_JOIN} ({joins.node_is_late(self.above_ratio)})
-  unless {joins.explained_by_load()}
-)
-* {joins.RANK_JOIN} group_left ({PHASE.name})
-  {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.RANK_LABELS)}"""
-
-
-class StragglerNode(_Late):
-    """All ranks of a node are late in their groups."""
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Highest lateness ratio of each late node, with the phase in the labels."""
-        latest = by("max", select(recorded.LATENESS_RATIO), *joins.NODE_LABELS)
-        return f"""(
-  {latest} > {self.above_ratio:g}
-  and {joins.NODE_JOIN} ({joins.node_is_late(self.above_ratio)})
-  and {joins.NODE_JOIN} ({joins.explained_by_own_work(self.above_ratio, joins.NODE_LABELS)})
-  and {joins.select_training_jobs()}
-  unless {joins.has_several_clocks()}
-  unless {joins.has_stood(windows)}
-  unless {joins.select_jobs_without_pages()}
-)
-* {joins.NODE_JOIN} group_left ({PHASE.name})
-  {joins.phase_of_most_excess(windows, recorded.EXCESS, *joins.NODE_LABELS)}"""
-
-
-_STAGE_LABELS = (*JOB_LABELS, PP)
-_STAGE_JOIN = f"on ({names(*_STAGE_LABELS)})"
-# The median of half an hour is the stage's own usual work; it must have run for five minutes.
-_HISTORY_SECONDS = 1800
-_MIN_HISTORY_SECONDS = 300
-
-
-class StageUneven(_Late):
-    """A stage has more work than the median stage: the split of the layers, and no rank's fault."""
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Excess ratio of each heavy stage, with the phase in the labels."""
@@ -264,29 +223,7 @@ class StageUneven(_Late):
         return listing(of_stage, item, CLUSTER, JOB_ID, PP, before="The stage runs on ")
 
 
-class StageSlowed(_Late):
-    """A stage without replicas has become heavier than it was, and the other stages have not."""
-
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Growth of the excess ratio of each stage of one rank, which is in the labels."""
-        ratio = select(recorded.STAGE_EXCESS_RATIO)
-        usual = f"quantile_over_time(0.5, {ratio}[{windows.cover(_HISTORY_SECONDS)}])"
-        before = f"{ratio} offset {windows.cover(_MIN_HISTORY_SECONDS)}"
-        placement = select(recorded.PLACEMENT)
-        # A join that meets a stage of several ranks, of any job, would fail the rule for all jobs.
-        single = f"{placement} and {_STAGE_JOIN} {by('count', placement, *_STAGE_LABELS)} == 1"
-        return f"""(
-  ({ratio} - {usual}) > {self.above_ratio:g}
-  and {_STAGE_JOIN} {before}
-  and {select_training_jobs()}
-  unless {has_stood(windows)}
-)
-* {_STAGE_JOIN} group_left ({PHASE.name})
-  {phase_of_most_excess(windows, recorded.STAGE_EXCESS, *_STAGE_LABELS)}
-* {_STAGE_JOIN} group_left ({names(RANK, NODE)})
-  ({single})"""
-
-
+_LOST_WINDOW = "30m"
 _SLOW_PARTS = ("rank", "node", "stage")
 # Operators page for what operators change; a slow part has a share of its own.
 _STANDS = (
@@ -309,6 +246,8 @@ class JobLosing(Condition):
     Attributes:
         above_ratio, above_gpus: the share, and what it amounts to at least, GPU-hours in an hour.
         large_ratio, large_gpus: a smaller share, which amounts to more.
+        lost_gpu_hours: that the job has lost in the last half hour, to whatever; the more a job
+            loses, the sooner it is reached.
         window, least_restarts: after so many restarts what brought no step further is lost.
     """
 
@@ -319,35 +258,32 @@ class JobLosing(Condition):
     above_gpus: Annotated[float, number(0, 1e6)]
     large_ratio: Ratio
     large_gpus: Annotated[float, number(0, 1e6)]
+    lost_gpu_hours: Annotated[float, number(0, 1e6)]
     window: Window
     least_restarts: Annotated[int, whole_number(0, 1000)]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """GPU-hours that each job loses in an hour, by whom or what takes them."""
-        shares = "\nor\n".join(
-            f'label_replace({text}, "{ALERT_CAUSE.name}", "{name}", "", "")'
-            for name, text in self._shares(windows).items()
-        )
-        any_job = f"clamp_min({self.above_ratio:g} * {_GPUS}, {self.above_gpus:g})"
-        large_job = f"clamp_min({self.large_ratio:g} * {_GPUS}, {self.large_gpus:g})"
+        shares = "\nor\n".join((select(recorded.LATE_PART), *self._shares(windows)))
+        any_job = f"clamp_min({self.above_ratio:g} * {GPUS_OF_JOBS}, {self.above_gpus:g})"
+        large_job = f"clamp_min({self.large_ratio:g} * {GPUS_OF_JOBS}, {self.large_gpus:g})"
         limit = f"({any_job} < {JOB_JOIN} {large_job} or {large_job})"
+        lost = f"sum_over_time({select(recorded.JOB_LOSS)}[{_LOST_WINDOW}])"
+        hours = f"{lost} * {windows.evaluation_seconds / 3600:.4g}"
         return (
-            f"({shares})\n* {JOB_JOIN} group_left () {_GPUS}\n>= {JOB_JOIN} group_left () {limit}\n"
+            f"({shares})\n* {JOB_JOIN} group_left () {GPUS_OF_JOBS}\n"
+            f">= {JOB_JOIN} group_left () {limit}\n"
+            f"and {JOB_JOIN} ({hours} >= {self.lost_gpu_hours:g})\n"
             f"unless {select_jobs_without_pages()}"
         )
 
-    def _shares(self, windows: ScrapeWindows) -> dict[str, str]:
-        least = min(self.above_ratio, self.large_ratio)
+    def _shares(self, windows: ScrapeWindows) -> Iterator[str]:
+        """What restarts and causes that stand take of jobs."""
         throughput = select(recorded.SLICE_RATIO, eq(SLO, "throughput"))
         slower = f"1 - {by('max', f'last_over_time({throughput}[2m])', *JOB_LABELS)}"
         often = (
             f"{JOB_JOIN} ({restarts(self.window.text)} >= {self.least_restarts}) and"
             f" {JOB_JOIN} {_idle_restarts()} < {self.least_restarts}"
         )
-        return {
-            "rank": Straggler(above_ratio=least).expression(windows),
-            "node": StragglerNode(above_ratio=least).expression(windows),
-            "stage": StageSlowed(above_ratio=least).expression(windows),
-            "restarts": f"{_lost_share(self.window, windows)} and {often}",
-            "hardware": f"({slower}) and {JOB_JOIN} {_jobs_with_causes()}",
-        }
+        yield with_cause("restarts", f"{_lost_share(self.window, windows)} and {often}")
+        yield with_cause("hardware", f"({slower}) and {JOB_JOIN} {_jobs_with_causes()}")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from lockstep_catalogue import agent, gpu, recorded, training
+from lockstep_catalogue.foreign import ALERT_CAUSE
 from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label, Metric, Recorded
 from lockstep_catalogue.promql import (
@@ -33,9 +34,12 @@ MACHINE_JOIN = f"on ({names(CLUSTER, NODE)})"
 _PHASE_SECONDS = 60
 # The longest sequence alone makes no work: its square does, and it is in the squares.
 _LOADS = ("samples", "tokens", "squares")
-# Own work is not exactly in proportion to the load.
-_LOAD_SLACK = 1.25
 _REMEMBERED = "2h"
+GPUS_OF_JOBS = (
+    f"({by('max', select(recorded.JOB_GPUS), *JOB_LABELS)}"
+    f" or {by('sum', select(training.RANKS), *JOB_LABELS)})"
+)
+"""GPUs of each job, and of one that says nothing of itself its ranks."""
 NEVER_PAGES = 2
 """Value of ``recorded.JOB_QUIET`` for a job of a class that never pages."""
 
@@ -102,25 +106,10 @@ def select_training_jobs() -> str:
     return f"{JOB_JOIN} ({num_ranks('training')} > 0)"
 
 
-def has_stood(windows: ScrapeWindows) -> str:
-    """Filter for the right side of ``unless``: jobs that stand still, or did a moment ago.
-
-    The step that stood is in the windows of the means afterwards, on whichever rank.
-    """
-    stood = f"present_over_time({select(recorded.STANDING)}[{spelled(2 * windows.live_seconds)}])"
-    hung = f"present_over_time({select(training.HANG_FIRST)}[{windows.long}])"
-    return f"{JOB_JOIN} ({stood} or {by('group', hung, *JOB_LABELS)})"
-
-
 def several_clocks() -> str:
     """Jobs whose ranks are timed by different clocks, with their number."""
     clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
     return f"{by('count', clocks, *JOB_LABELS)} > 1"
-
-
-def has_several_clocks() -> str:
-    """Filter for the right side of ``unless``: jobs whose ranks are not timed by one clock."""
-    return f"{JOB_JOIN} ({several_clocks()})"
 
 
 def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:
@@ -132,25 +121,6 @@ def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Labe
     return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
 
 
-def explained_by_own_work(above_ratio: float, labels: tuple[Label, ...]) -> str:
-    """Units whose own work beyond the group's median is half of this share of the step.
-
-    Without it a rank that writes a checkpoint for all others would be called a straggler.
-    """
-    excess = by("avg", by("sum", select(recorded.EXCESS), *RANK_LABELS, NODE), *labels)
-    limit = f"{above_ratio / 2:g} * {select(recorded.STEP_MEAN)}"
-    return f"{excess} > {JOB_JOIN} group_left () ({limit})"
-
-
-def node_is_late(above_ratio: float) -> str:
-    """Nodes all of whose ranks of a job are late, by half of the limit at least.
-
-    By half: the ranks of a slow node are late by about the same, and must not be split into some
-    that are named with their node and some that are named by themselves.
-    """
-    return f"{select(recorded.NODE_LATENESS_RATIO)} > {above_ratio / 2:g}"
-
-
 def load_excess(*labels: Label) -> str:
     """By how much the heaviest rank of each of these is above the job's median, by kind of load."""
     by_load = (*JOB_LABELS, training.LOAD)
@@ -158,16 +128,6 @@ def load_excess(*labels: Label) -> str:
     heaviest = by("max", select(training.HEAVIEST_LOAD, compared), *labels, training.LOAD)
     median = median_by(select(training.MEDIAN_LOAD, compared), *by_load)
     return f"{heaviest} / on ({names(*by_load)}) group_left () ({median} > 0) - 1"
-
-
-def explained_by_load() -> str:
-    """Filter for the right side of ``unless``: late ranks that have as much more to do.
-
-    A rank that costs the share r of a step works r / (1 - r) longer than the others.
-    """
-    late = select(recorded.LATENESS_RATIO)
-    excess = by("max", load_excess(*RANK_LABELS), *RANK_LABELS)
-    return f"{RANK_JOIN} ({late} / (1 - {late}) < {RANK_JOIN} {_LOAD_SLACK:g} * {excess})"
 
 
 def runs_on() -> str:
@@ -191,3 +151,8 @@ def held_gpus(windows: ScrapeWindows) -> str:
     """Owners of GPUs of the last two minutes that are jobs, one series each."""
     moment = windows.cover(_MOMENT_SECONDS)
     return f"max_over_time({select(gpu.GPU_OWNER_INFO, has(JOB_ID))}[{moment}])"
+
+
+def with_cause(cause: str, expression: str) -> str:
+    """Series with their cause in the label."""
+    return f'label_replace({expression}, "{ALERT_CAUSE.name}", "{cause}", "", "")'

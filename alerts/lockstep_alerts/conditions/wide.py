@@ -5,7 +5,14 @@ nothing, and a job elsewhere in the cluster keeps its own page.
 """
 
 from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
-from lockstep_alerts.conditions.joins import MACHINE_JOIN, NODE_LABELS, held_gpus, ran_on, recent
+from lockstep_alerts.conditions.joins import (
+    MACHINE_JOIN,
+    NODE_LABELS,
+    held_gpus,
+    ran_on,
+    recent,
+    with_cause,
+)
 from lockstep_alerts.conditions.nodes import jobs_on_failed_nodes
 from lockstep_alerts.reading.limits import Losses
 from lockstep_catalogue import fabric, foreign, gpu, host, incidents, recorded
@@ -86,10 +93,7 @@ def hit_nodes(windows: ScrapeWindows, losses: Losses) -> str:
         "power": by("group", f"{held_gpus(windows)} and {GPU_JOIN} {held_back}", *NODE_LABELS),
         "storage": f"{ran_on(windows)} and {MACHINE_JOIN} ({shared})",
     }
-    cause = foreign.ALERT_CAUSE.name
-    return "\nor\n".join(
-        f'label_replace({text}, "{cause}", "{name}", "", "")' for name, text in hit.items()
-    )
+    return "\nor\n".join(with_cause(cause, nodes) for cause, nodes in hit.items())
 
 
 def explained_jobs(losses: Losses) -> str:

@@ -58,6 +58,8 @@ class Limits:
         min_baseline_slices: evaluations that an hour must hold to be a baseline.
         min_wait_ratio: share of the step that some rank of a healthy group waits at least.
         max_other_ratio: share of the step in no marked phase from which on it may hide a slow rank.
+        late_ratio, late_stage_ratio: share of the step from which on a rank or a node is late, or a
+            stage compared with itself alone.
         standing, standing_steps: time and mean steps without progress after which a job stands.
         page_gpus: what a job holds at least that wakes somebody.
         classes_without_pages, classes_with_pages: classes of jobs that never page, and that do at
@@ -78,6 +80,8 @@ class Limits:
     max_other_ratio: Ratio
     standing: Annotated[Duration, Entry.duration]
     standing_steps: Annotated[float, number(0, 1000)]
+    late_ratio: Ratio = 0.08
+    late_stage_ratio: Ratio = 0.25
     page_gpus: Annotated[int, whole_number(0, 1_000_000)] = 8
     classes_without_pages: Annotated[tuple[str, ...], Entry.texts] = ("interactive",)
     classes_with_pages: Annotated[tuple[str, ...], Entry.texts] = ("production",)

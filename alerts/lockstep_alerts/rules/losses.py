@@ -1,6 +1,7 @@
 """PromQL of what is lost: nodes that are gone, GPUs of jobs, their causes, and work at risk."""
 
 from lockstep_alerts.conditions.joins import (
+    GPUS_OF_JOBS,
     JOB_JOIN,
     JOB_LABELS,
     MACHINE_JOIN,
@@ -74,7 +75,7 @@ def least_seconds(rules: Parameters) -> int:
 
 
 def _job_loss(rules: Parameters) -> str:
-    gpus = by("max", select(recorded.JOB_GPUS), *JOB_LABELS)
+    gpus = GPUS_OF_JOBS
     stands = f"{JOB_JOIN} ({select(recorded.STANDING)} unless {has_paused(rules.windows)})"
     # Gone altogether: a job of which ranks are seen elsewhere stands, or goes on.
     gone = f"{JOB_JOIN} ({select(recorded.GONE)} unless {JOB_JOIN} {select(recorded.PROGRESS_AGE)})"

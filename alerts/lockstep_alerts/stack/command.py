@@ -8,7 +8,7 @@ from rich.table import Table
 
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.options import DURATION, interval_option
-from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.shipped import one_machine_spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack import servers
 from lockstep_alerts.stack.servers import Running, is_alive, is_ready
@@ -68,7 +68,7 @@ def up_command(
         group_interval=group_interval,
         ports=chosen_ports,
     )
-    state = servers.up(options, read_spec(spec_path(), interval))
+    state = servers.up(options, read_spec(one_machine_spec_path(), interval))
     _show(state, dict.fromkeys(state, "ready"))
     if servers.BOARDS not in state:
         reason = servers.read_last_line(folder / f"{servers.BOARDS}.log").removeprefix("lockstep: ")

@@ -109,7 +109,7 @@ def cluster_losing(condition: ClusterLosing, timing: Timing) -> list[Case]:
 
     def ports(num_nodes: int, lost: float, *, is_idle: bool = False) -> list[Samples]:
         of_jobs = [
-            samples(recorded.JOB_LOSS, timing.steady(lost), cluster="c1", job_id=f"j{number}")
+            samples(recorded.JOB_LOSS, timing.appears(lost), cluster="c1", job_id=f"j{number}")
             for number in range(1, num_nodes + 1)
         ]
         runs = [] if is_idle else [

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 
 from lockstep_alerts.conditions.jobs import (
     _JUDGED_EVERY_SECONDS,
-    _MIN_HISTORY_SECONDS,
     JobLosing,
     JobNotProgressing,
-    StageSlowed,
+    LatePart,
     StageUneven,
-    Straggler,
-    StragglerNode,
-    _Late,
 )
+from lockstep_alerts.rules.late_parts import MIN_HISTORY_SECONDS
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import agent, training
 from lockstep_catalogue.metric import Metric
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
@@ -24,6 +23,7 @@ from .synthetic import (
     JOB,
     NUM_RANKS,
     ONE_NODE,
+    OWNER,
     STAGES,
     TWO_CLOCKS,
     TWO_NODES,
@@ -37,6 +37,7 @@ from .synthetic import (
     healthy,
     loads,
     moving,
+    on_many_gpus,
     present,
     ranks_late,
     sample_node,
@@ -51,29 +52,35 @@ _SLOW_NODE_RANKS = (2, 3)
 _STANDSTILL_SECONDS = 120
 _Extra = Mapping[int, Mapping[str, float]]
 """Seconds a step by phase that each late rank takes more."""
+_LIMITS = read_spec(spec_path()).limits
 
 
-def _above(condition: _Late) -> Mapping[str, float]:
-    return {"backward": _extra_seconds(1.05 * condition.above_ratio)}
+def _extra_seconds(ratio: float) -> float:
+    """Seconds a step of one rank that are this share of the step that they lengthen."""
+    return sum(HEALTHY.values()) * ratio / (1 - ratio)
 
 
-def _below(condition: _Late) -> Mapping[str, float]:
-    return {"backward": _extra_seconds(0.8 * condition.above_ratio)}
+_ABOVE = {"backward": _extra_seconds(1.05 * _LIMITS.late_ratio)}
+_BELOW = {"backward": _extra_seconds(0.8 * _LIMITS.late_ratio)}
 
 
-@proves(Straggler)
-def straggler(condition: Straggler, timing: Timing) -> list[Case]:
-    slow_rank = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
-    pause = {"checkpoint": _extra_seconds(2 * condition.above_ratio)}
-    whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _above(condition))
-    late = {_LATE_RANK: _above(condition)}
+@proves(LatePart)
+def late_part(_: LatePart, timing: Timing) -> list[Case]:
+    return [*_late_rank(timing), *_late_node(timing), *_slowed_stage(timing)]
+
+
+def _late_rank(timing: Timing) -> list[Case]:
+    slow_rank = {**JOB, "rank": str(_LATE_RANK), "phase": "backward", "cause": "rank"}
+    pause = {"checkpoint": _extra_seconds(2 * _LIMITS.late_ratio)}
+    whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _ABOVE)
+    late = {_LATE_RANK: _ABOVE}
 
     def job(extra: _Extra, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
         return _straggling(timing, extra, places)
 
     on_n1 = {**slow_rank, "node": "n1"}
     series = job(late)
-    longer = sum(_above(condition).values()) / sum(HEALTHY.values())
+    longer = sum(_ABOVE.values()) / sum(HEALTHY.values())
     seconds = timing.fires_by_seconds
     all_of_it, half = (
         [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)] for share in (1, 0.5)
@@ -85,9 +92,13 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
             job(late, TWO_REPLICAS),
             {**slow_rank, "node": "n2", "pp": "0"},
         ),
-        Case("less late than that", job({_LATE_RANK: _below(condition)})),
+        Case("less late than that", job({_LATE_RANK: _BELOW})),
         Case("one rank writes the checkpoint", job({_LATE_RANK: pause})),
-        Case("all ranks of a node are late", job(whole_node, TWO_NODES)),
+        Case(
+            "all ranks of a node are late",
+            job(whole_node, TWO_NODES),
+            {**JOB, "node": "n2", "phase": "backward", "cause": "node"},
+        ),
         Case("stages of one rank are uneven", job(late, STAGES)),
         Case("one rank late by devices", job(late, DEVICE_CLOCK), on_n1),
         Case("late by another clock than the others", job(late, TWO_CLOCKS)),
@@ -99,22 +110,19 @@ def straggler(condition: Straggler, timing: Timing) -> list[Case]:
     ]
 
 
-@proves(StragglerNode)
-def straggler_node(condition: StragglerNode, timing: Timing) -> list[Case]:
-    slow_rank = {**JOB, "node": "n2", "phase": "backward"}
-    whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _above(condition))
-    slightly = dict.fromkeys(_SLOW_NODE_RANKS, _below(condition))
+def _late_node(timing: Timing) -> list[Case]:
+    slow_node = {**JOB, "node": "n2", "phase": "backward", "cause": "node"}
+    whole_node = dict.fromkeys(_SLOW_NODE_RANKS, _ABOVE)
+    slightly = dict.fromkeys(_SLOW_NODE_RANKS, _BELOW)
 
     def job(extra: _Extra, places: tuple[Placement, ...] = TWO_NODES) -> list[Samples]:
         return _straggling(timing, extra, places)
 
     served = [*job(whole_node), *_exchanges(timing, "independent")]
     return [
-        Case("all ranks of a node late", job(whole_node), slow_rank),
         Case("a node of slow workers of a parameter server", served),
-        Case("all stages of a node late", job(whole_node, TWO_REPLICAS), slow_rank),
-        Case("less late than that", job(slightly)),
-        Case("one of its ranks late", job({_LATE_RANK: _above(condition)})),
+        Case("all stages of a node late", job(whole_node, TWO_REPLICAS), slow_node),
+        Case("a node less late than that", job(slightly)),
         Case("all ranks are alike", job({})),
     ]
 
@@ -125,11 +133,6 @@ def _exchanges(timing: Timing, exchange: str) -> list[Samples]:
         samples(training.SYNC_ROUNDS, timing.counts(1), rank=str(rank), exchange=exchange, **JOB)
         for rank in range(NUM_RANKS)
     ]
-
-
-def _extra_seconds(ratio: float) -> float:
-    """Seconds a step of one rank that are this share of the step that they lengthen."""
-    return sum(HEALTHY.values()) * ratio / (1 - ratio)
 
 
 def _standstill(timing: Timing) -> Case:
@@ -180,10 +183,9 @@ def stage_uneven(condition: StageUneven, timing: Timing) -> list[Case]:
     ]
 
 
-@proves(StageSlowed)
-def stage_slowed(condition: StageSlowed, timing: Timing) -> list[Case]:
-    extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * condition.above_ratio)}}
-    slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward"}
+def _slowed_stage(timing: Timing) -> list[Case]:
+    extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * _LIMITS.late_stage_ratio)}}
+    slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward", "cause": "stage"}
     at = _history_seconds(timing) + timing.fires_within_seconds
     return [
         Case("one stage slows", _slowing(timing, {}, extra), slowed, at),
@@ -193,7 +195,7 @@ def stage_slowed(condition: StageSlowed, timing: Timing) -> list[Case]:
 
 def _history_seconds(timing: Timing) -> int:
     """Long enough to have a usual work that a new one does not move."""
-    return timing.onset_seconds + _MIN_HISTORY_SECONDS + timing.fires_within_seconds
+    return timing.onset_seconds + MIN_HISTORY_SECONDS + timing.fires_within_seconds
 
 
 def _slowing(timing: Timing, before: _Extra, after: _Extra) -> list[Samples]:
@@ -220,19 +222,16 @@ def job_losing(condition: JobLosing, timing: Timing) -> list[Case]:
     late = {_LATE_RANK: {"backward": _extra_seconds(1.2 * condition.above_ratio)}}
     series = _straggling(timing, late, ONE_NODE)
     named = {**JOB, "node": "n1", "rank": str(_LATE_RANK), "phase": "backward", "cause": "rank"}
-    node = {"instance": "n1:9400", **JOB, "node": "n1"}
-    info = {"project": "p", "queue": "q", "class": "mixed"}
-    seconds = timing.fires_by_seconds
-    large = [
-        samples(training.WORLD_RANKS, steady(1000, seconds), **node),
-        samples(training.JOB_INFO, steady(1, seconds), **node, **info),
-    ]
+    large = on_many_gpus(timing.fires_by_seconds)
     less = _straggling(timing, {_LATE_RANK: {"backward": _extra_seconds(0.1)}}, ONE_NODE)
-    owned = {"project": "p", "queue": "q", "class": "mixed"}
+    half_an_hour = ranks_late(1800, late)
+    lasting = training_job(healthy(timing.onset_seconds), half_an_hour, places=ONE_NODE)
     return [
-        Case("a quarter of a small job", series, named),
-        Case("a tenth of a large job", [*less, *large], {**named, **owned}),
+        Case("a quarter of a large job", [*series, *large], {**named, **OWNER}),
+        Case("a tenth of a large job", [*less, *large], {**named, **OWNER}),
         Case("a tenth of a small job", less),
+        Case("a quarter of a small job for a minute", series),
+        Case("a quarter of a small job for long", lasting, named, timing.onset_seconds + 1800),
     ]
 
 

@@ -281,6 +281,17 @@ def training_job(*regimes: Regime, places: tuple[Placement, ...] = ONE_NODE) -> 
     ]
 
 
+OWNER = {"project": "p", "queue": "q", "class": "mixed"}
+
+
+def on_many_gpus(seconds: int) -> list[Samples]:
+    """The job says that it has a thousand ranks, of which the others are not seen."""
+    return [
+        samples(training.WORLD_RANKS, steady(1000, seconds), instance="n1:9400", **JOB_NODE),
+        samples(training.JOB_INFO, steady(1, seconds), instance="n1:9400", **JOB_NODE, **OWNER),
+    ]
+
+
 def loads(ratio: float, seconds: int, load: str = "tokens", rank: int = 2) -> list[Samples]:
     """Loads of a node on which one rank has so many times the median."""
     node = {"instance": "n1:9400", **JOB, "node": "n1", "load": load}

@@ -50,12 +50,12 @@ def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
     assert outcome.exit_code == 0, outcome.output
     text = (out / "lockstep-jobs.tests.yaml").read_text(encoding="utf-8")
     assert "interval: 30s" in text
-    done = run_only(text, "JobLosing fires: a quarter of a small job", out)
+    done = run_only(text, "JobLosing fires: a quarter of a small job for long", out)
     assert done.returncode == 0, done.stdout + done.stderr
     # The shipped limit of 25 % fires for less: its cases are not the overlay's.
     assert CliRunner().invoke(write, ["--interval", "30s", "--out", str(out)]).exit_code == 0
     text = (out / "lockstep-jobs.tests.yaml").read_text(encoding="utf-8")
-    assert run_only(text, "JobLosing fires: a quarter of a small job", out).returncode == 1
+    assert run_only(text, "JobLosing fires: a quarter of a small job for long", out).returncode == 1
 
 
 @pytest.mark.promtool

@@ -16,7 +16,7 @@ import httpx
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.shipped import one_machine_spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.stack.servers import StackOptions, down, read_state, up
 
@@ -107,7 +107,7 @@ def hurried_spec() -> Spec:
 
     How long an alert waits is what promtool's cases test. Here it is who is notified of what.
     """
-    spec = read_spec(spec_path(), Duration("1s"))
+    spec = read_spec(one_machine_spec_path(), Duration("1s"))
 
     def hurried(alert: Alert) -> Alert:
         pending, keep = alert.pending, alert.keep_firing

@@ -56,14 +56,14 @@ def _late_parts(rules: Parameters) -> str:
     single = f"{placement} and {_STAGE_JOIN} {by('count', placement, *_STAGE_LABELS)} == 1"
     on_rank = f"{_STAGE_JOIN} group_left ({names(RANK, NODE)}) ({single})"
     parts = {
-        "rank": _by_phase(ranks, RANK_LABELS, windows, excess),
-        "node": _by_phase(nodes, NODE_LABELS, windows, excess),
-        "stage": f"{_by_phase(stages, _STAGE_LABELS, windows, stage_excess)} * {on_rank}",
+        "rank": _add_phase(ranks, RANK_LABELS, windows, excess),
+        "node": _add_phase(nodes, NODE_LABELS, windows, excess),
+        "stage": f"{_add_phase(stages, _STAGE_LABELS, windows, stage_excess)} * {on_rank}",
     }
     return "\nor\n".join(with_cause(cause, text) for cause, text in parts.items())
 
 
-def _by_phase(
+def _add_phase(
     late: str, labels: tuple[Label, ...], windows: ScrapeWindows, excess: Recorded
 ) -> str:
     phase = phase_of_most_excess(windows, excess, *labels)

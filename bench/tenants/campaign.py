@@ -23,10 +23,11 @@ from tenants.attacks import (
     pages,
     readers,
     side_files,
+    strangers,
 )
 from tenants.table import ATTACKS, SLOW_TIER_SECONDS, Attack, Ground
 
-TABLE = (pages, page_folders, side_files, hostile_events, doors, logs, readers, launched)
+TABLE = (pages, page_folders, side_files, hostile_events, doors, logs, readers, launched, strangers)
 # A choice for the ordinary suite: one or two of each kind, most of which succeeded once.
 TELLING = (
     *("periodic_field_known_alone", "thousands_of_ranks", "stderr_as_private", "events_as_fifo"),
@@ -67,6 +68,8 @@ class Attacker:
                 ledger_port=arena.ledger_port,
                 token=arena.launcher_token,
                 victim_pids=arena.victim_pids,
+                pager_port=arena.pager_port,
+                boards_port=arena.boards_port,
                 name=attack.name,
             )
             attack.act(ground)

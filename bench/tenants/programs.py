@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,16 @@ from . import users
 from .users import AGENT, LEDGER, VICTIM
 
 START_SECONDS = 30.0
-READER, WRITER, LAUNCHER = "r" * 24, "a" * 24, "l" * 24
+READER, WRITER, LAUNCHER, SCHEDULER = "r" * 24, "a" * 24, "l" * 24, "s" * 24
 # Nothing here may exhaust the machine: address space and file size of what reads hostile input.
 BOUNDS = ("prlimit", "--as=6442450944", "--fsize=536870912")
+
+
+def free_port() -> int:
+    """A port of the loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Programs:
@@ -25,6 +33,7 @@ class Programs:
 
     def __init__(self) -> None:
         self.launcher_token = LAUNCHER
+        self.prometheus_port = self.pager_port = self.boards_port = 0
         self.private_text = os.urandom(16).hex().encode()
         self._processes: list[subprocess.Popen[bytes]] = []
         self.base = Path(tempfile.mkdtemp(prefix="lockstep-tenants-", dir="/dev/shm"))
@@ -62,8 +71,11 @@ class Programs:
     def _start_programs(self) -> None:
         agent, launcher = " scope=agent", f" scope=launcher owner={users.ATTACKER.uid}"
         writers, readers = self.base / "ledger" / "writers", self.base / "ledger" / "readers"
-        self._write(writers, f"{WRITER}{agent}\n{LAUNCHER}{launcher}\n".encode(), LEDGER)
-        self._write(readers, f"{READER}\n".encode(), LEDGER)
+        # Beside the tokens of agent, attacker and scheduler those of a guest with words of its own.
+        others = f"{SCHEDULER} scope=scheduler\n{'g' * 24} scope=launcher projects=speech\n"
+        lines = f"{WRITER}{agent}\n{LAUNCHER}{launcher}\n{others}"
+        self._write(writers, lines.encode(), LEDGER)
+        self._write(readers, f"{READER}\n{'p' * 24} projects=vision\n".encode(), LEDGER)
         token = self.base / "agent" / "token"
         self._write(token, WRITER.encode(), AGENT)
         words = ("ledger", "serve", "--listen", "127.0.0.1:0", "--cluster", "east")
@@ -82,6 +94,7 @@ class Programs:
             *("--ledger-token-file", token, "--fabric-manager-log", self.base / "none"),
         )
         self.agent_port = self._port("agent")
+        self._start_servers()
         script = [sys.executable, "-m", "tenants.victim", str(self.root), "victim"]
         self._processes.append(
             users.start(
@@ -94,6 +107,27 @@ class Programs:
         self._wait("victim", r"(ready)")
         children = Path(f"/proc/{self._processes[-1].pid}/task/{self._processes[-1].pid}/children")
         self.victim_pids = tuple(int(word) for word in children.read_text().split())
+
+    def _start_servers(self) -> None:
+        """A pager, and boards over a Prometheus that notes its queries."""
+        self.prometheus_port, self.pager_port, self.boards_port = (free_port() for _ in range(3))
+        pager = ("lockstep_alerts.stack.pager", "--port", self.pager_port)
+        prometheus = ("tenants.prometheus", self.base / "prometheus.log", self.prometheus_port)
+        for name, words in (
+            ("pager", (*pager, "--dir", self.base / "pager")),
+            ("prometheus", prometheus),
+        ):
+            (self.base / name).mkdir()
+            command = [*BOUNDS, sys.executable, "-P", "-m", *map(str, words)]
+            log = self.base / f"{name}.out"
+            process = users.start(command, self.base / name, log, start_new_session=True)
+            self._processes.append(process)
+        (self.base / "boards").mkdir()
+        self._start(
+            "boards", users.ROOT, "dashboards", "serve", "--listen",
+            f"127.0.0.1:{self.boards_port}", "--prometheus",
+            f"http://127.0.0.1:{self.prometheus_port}", "--scrape-interval", "5s",
+        )  # fmt: skip
 
     def _start(self, name: str, user: users.User, *words: str | Path) -> subprocess.Popen[bytes]:
         process = users.start(

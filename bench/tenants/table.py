@@ -47,6 +47,8 @@ class Ground:
     token: str
     victim_pids: tuple[int, ...]
     name: str
+    pager_port: int = 0
+    boards_port: int = 0
     held: list[Any] = field(default_factory=list)
     obtained: str = ""
 

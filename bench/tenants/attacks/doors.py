@@ -73,52 +73,6 @@ def agent_readers_that_do_not_read(ground: Ground) -> None:
             connection.send(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 
 
-def _both(ground: Ground, data: bytes) -> None:
-    for port in (ground.agent_port, ground.ledger_port):
-        ground.send(port, data)
-
-
-@attack("http", seconds=0.2)
-def header_of_four_megabytes(ground: Ground) -> None:
-    """A header line of 4 MiB to both."""
-    _both(ground, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (4 << 20) + b"\r\n\r\n")
-
-
-@attack("http", seconds=0.2)
-def thousands_of_headers(ground: Ground) -> None:
-    """100,000 headers to both."""
-    _both(ground, b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 100_000 + b"\r\n")
-
-
-@attack("http", seconds=0.2)
-def no_http(ground: Ground) -> None:
-    """Bytes that are no HTTP, and the start of TLS, to both."""
-    for data in (b"\x00" * 1000, b"\x16\x03\x01\x02\x00" * 100, b"GET\r\n\r\n", b"\r\n" * 1000):
-        _both(ground, data)
-
-
-@attack("http", seconds=0.2)
-def paths_of_others(ground: Ground) -> None:
-    """Paths with parent folders, zeros, line ends and 64 KiB, to both."""
-    for path in ("/../../etc/passwd", "/%00", "/jobs/%0a%0d", "//x", "/api/jobs/" + "x" * 65000):
-        _both(ground, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-
-
-@attack("http", seconds=0.2)
-def two_lengths(ground: Ground) -> None:
-    """Two lengths and a chunked body in one request, to both."""
-    head = b"POST /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n"
-    _both(ground, head + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX")
-
-
-@attack("http", seconds=0.2)
-def negative_length(ground: Ground) -> None:
-    """The lengths -1, 10^30 and 1e3, to both."""
-    for length in ("-1", "9" * 30, "1e3", ""):
-        head = f"POST /api/events HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{{}}"
-        _both(ground, head.encode())
-
-
 @attack("http", seconds=0.5)
 def agent_flood(ground: Ground) -> None:
     """Scrapes one after the other for two seconds."""
@@ -144,17 +98,6 @@ def ledger_chunks_without_end(ground: Ground) -> None:
     ground.send(ground.ledger_port, b"POST /api/events HTTP/1.1\r\n" + head.encode() + chunk * 64)
 
 
-@attack("http", seconds=0.2)
-def ledger_deep_body(ground: Ground) -> None:
-    """A body of 500,000 opening brackets."""
-    answer = ground.post(b"[" * 500_000)
-    ground.obtained = _server_error(answer)
-
-
-def _server_error(answer: bytes) -> str:
-    return "5xx" if answer.startswith(b"HTTP/1.1 5") else ""
-
-
 def _is_refused(_: "Arena", obtained: str) -> str:
     return obtained
 
@@ -174,26 +117,6 @@ def ledger_form_of_a_browser(ground: Ground) -> None:
 
 
 @attack("http", seconds=0.2, judge=_is_refused)
-def ledger_foreign_origin(ground: Ground) -> None:
-    """A delivery with the Origin of a foreign web page."""
-    headers = ("Content-Type: application/json", "Origin: https://attacker.example")
-    status = _status(ground.post(_BODY, headers=headers))
-    ground.obtained = "" if status.startswith("4") else f"a foreign Origin is answered {status}"
-
-
-@attack("http", seconds=0.2, judge=_is_refused)
-def ledger_foreign_host(ground: Ground) -> None:
-    """A delivery for a name that the attacker's name server points at loopback."""
-    request = (
-        b"POST /api/events HTTP/1.1\r\nHost: attacker.example\r\nConnection: close\r\n"
-        b"Content-Type: application/json\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\n\r\n"
-    )
-    filled = request % (len(_BODY), ground.token.encode()) + _BODY
-    status = _status(ground.send(ground.ledger_port, filled))
-    ground.obtained = "" if status.startswith("4") else f"a foreign Host is answered {status}"
-
-
-@attack("http", seconds=0.2, judge=_is_refused)
 def ledger_read_with_a_writers_token(ground: Ground) -> None:
     """The neighbour's record asked for with a launcher's token, with none and with guesses."""
     for token in (ground.token, "", "r", "' OR 1=1", "\xff"):
@@ -202,27 +125,6 @@ def ledger_read_with_a_writers_token(ground: Ground) -> None:
         answer = ground.send(ground.ledger_port, request.encode("latin-1"))
         if b"victim-0" in answer:
             ground.obtained = "the record is read without a reader's token"
-
-
-@attack("http", seconds=0.2)
-def ledger_queries(ground: Ground) -> None:
-    """Filters with SQL, 10^30 as limit and broken cursors."""
-    for query in (
-        "limit=" + "9" * 30,
-        "limit=-1",
-        "after=%00%ff",
-        "outcome=';DROP TABLE jobs",
-        "x",
-    ):
-        request = f"GET /api/jobs?{query} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-        ground.send(ground.ledger_port, request.encode())
-
-
-@attack("http", seconds=0.2)
-def ledger_compressed_bomb(ground: Ground) -> None:
-    """A body that claims to be compressed."""
-    headers = ("Content-Type: application/json", "Content-Encoding: gzip")
-    ground.post(b"\x1f\x8b\x08" + b"\x00" * 10_000, headers=headers)
 
 
 @attack("http", seconds=1.0)

@@ -346,6 +346,7 @@ def _main(url: str, *roots: str) -> None:
     import fsspec  # noqa: PLC0415  # only the child needs it
 
     os.nice(_NICE)
+    os.umask(os.umask(0o077) | 0o027)  # as the unit has it: nobody else reads all users' output
     try:
         files, target = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:

@@ -5,7 +5,6 @@ report shows it and the ledger gets it in order. A job without such a file, or w
 agent may not write, gets it by the spool.
 """
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +30,6 @@ _SLACK_SECONDS = 60.0
 _PROCESSES_SECONDS = 12.0
 _MAX_WRITTEN = 10_000
 _NIC_SIGNS = frozenset({"link_down", "health", "queue_error", "timeout"})
-_USER = re.compile(r"\bUID:(\d{1,10})\b")
 _HOST_SIGNS = {"oom_host": "host_oom", "oom_cgroup": "host_oom", "file_server_silent": "io_error"}
 
 
@@ -234,7 +232,7 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
         address, _, number = labels.values()
         xid = XID_TABLE.get(number)
         words = f"Xid{number} {xid.name if xid else 'of the driver'}"
-        named = _pid_of(incident) if xid is not None and xid.of_a_process else None
+        named = _number_of(incident, "pid") if xid is not None and xid.of_a_process else None
         return _Sign(name="xid", detail=words, address=address, pid=named)
     if name == metrics.NVSWITCH_INCIDENTS.name:
         return _Sign(name="xid", detail=text) if "fatal" in labels.values() else None
@@ -243,15 +241,10 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
     sign = next((_HOST_SIGNS[value] for value in labels.values() if value in _HOST_SIGNS), None)
     if sign is None:
         return None
-    user = _USER.search(text)
-    return _Sign(
-        name=sign,
-        detail=text,
-        pid=_pid_of(incident),
-        user=int(user[1]) if user else None,
-    )
+    pid, user = _number_of(incident, "pid"), _number_of(incident, "uid")
+    return _Sign(name=sign, detail=text, pid=pid, user=user)
 
 
-def _pid_of(incident: dict[str, Any]) -> int | None:
-    pid = incident["facts"].get("pid", "")
-    return int(pid) if pid.isdigit() else None
+def _number_of(incident: dict[str, Any], name: str) -> int | None:
+    text = incident["facts"].get(name, "")
+    return int(text) if text.isdigit() else None

@@ -6,8 +6,6 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -26,8 +24,10 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
+from lockstep_records.delivery.sender import LedgerAddress, post
 from lockstep_records.distribution import install_hint
 from lockstep_records.files.node_figure import Figure, format_rate, published_rate
+from lockstep_records.text.documents import decode_json
 from lockstep_records.text.durations import format_duration
 from lockstep_records.text.printable import printable
 
@@ -70,8 +70,6 @@ ADVICE = {
 STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
 _NUM_SAMPLES = 4
-_MAX_ANSWER_BYTES = 8 << 20
-_ANSWER_TIMEOUT_SECONDS = 10.0
 _PROBE_TIMEOUT_SECONDS = 300.0
 _MAX_PROBE_SECONDS = 60.0
 _NO_TORCH = "No module named 'torch'"
@@ -239,15 +237,15 @@ def _ask(url: str) -> dict[str, Any]:
         )
     address = url.rstrip("/").removesuffix("/metrics").removesuffix("/health") + "/health"
     try:
-        with urllib.request.urlopen(address, timeout=_ANSWER_TIMEOUT_SECONDS) as answer:  # noqa: S310  # http only, checked
-            health = json.loads(answer.read(_MAX_ANSWER_BYTES))
+        answer = post(LedgerAddress(url=address), None)
+        health = decode_json(answer.body)
         return {"node": str(health["node"]), "verdict": str(health["verdict"])} | {
             "reasons": [str(reason) for reason in health["reasons"]],
             "at_seconds": health["at_seconds"],
             "parts": [_part(part) for part in health["parts"]],
         }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else type(error).__name__
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise click.UsageError(
             f"--url {url}: no verdicts of an agent there ({reason}); give the address that it logs"
         ) from error

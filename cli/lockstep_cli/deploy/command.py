@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from lockstep_cli.deploy.shipped import deploy_options, write_shipped
+from lockstep_records.file_access.atomic_file import write_atomically
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _PATH = re.compile(r"/[A-Za-z0-9._/+-]*")
@@ -52,7 +53,7 @@ def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
     paths = write_shipped("systemd", folder, {}, systemd)
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("/opt/lockstep/bin/lockstep", program), encoding="utf-8")
+        write_atomically(path, text.replace("/opt/lockstep/bin/lockstep", program))
         click.echo(path)
 
 

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from lockstep_cli.deploy.access import ledger_names
-from lockstep_cli.deploy.shipped import shipped_folder
+from lockstep_cli.deploy.shipped import check_way, shipped_folder
 from lockstep_records.text.yaml_documents import read_yaml
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
@@ -87,6 +87,7 @@ def deploy_kubernetes(*, settings_file: Path | None, folder: Path, receivers: Pa
     With the component prometheus-operator also rules, their routes and the boards.
     """
     settings = read_settings(settings_file) if settings_file else Settings()
+    check_way(folder)
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / "Chart.yaml").exists():
             raise click.UsageError(f"--to {folder} holds other files; name a folder of its own")

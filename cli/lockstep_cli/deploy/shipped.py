@@ -1,5 +1,6 @@
 """The files of ``deploy/`` that ship with the command, written with a site's values."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -7,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
+
+from lockstep_records.file_access.atomic_file import write_atomically
 
 _PACKAGE = Path(__file__).parent
 _PLACE = re.compile(r"@([A-Z_]+)@")
@@ -68,6 +71,7 @@ def write_shipped(
             f"--systemd {version} is older than {OLDEST_SYSTEMD}, the oldest that the units are"
             f" written for; run the commands of the units by a supervisor of your own"
         )
+    check_way(folder)
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,15 +79,24 @@ def write_shipped(
             text = source.read_text(encoding="utf-8")
             text = _PLACE.sub(lambda match: values.get(match[1], match[0]), text)
             path = folder / source.name
-            path.write_text(
-                adapt_unit(text, version) if source.suffix == ".service" else text,
-                encoding="utf-8",
-            )
-            path.chmod(0o755 if text.startswith("#!") else 0o644)
+            unit = adapt_unit(text, version) if source.suffix == ".service" else text
+            write_atomically(path, unit, mode=0o755 if text.startswith("#!") else 0o644)
             written.append(path)
     except OSError as error:
         raise click.UsageError(f"--to {folder}: {error.strerror}; name a writable folder") from None
     return written
+
+
+def check_way(folder: Path) -> None:
+    """Refuses a folder to which a link of another user leads.
+
+    Raises:
+        click.UsageError: one does.
+    """
+    for part in (folder.absolute(), *folder.absolute().parents):
+        user = part.lstat().st_uid if part.is_symlink() else 0
+        if user not in {0, os.geteuid()}:
+            raise click.UsageError(f"--to {folder}: {part} is a link of user {user}; name another")
 
 
 def adapt_unit(unit: str, version: int) -> str:

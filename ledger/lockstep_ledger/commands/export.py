@@ -45,6 +45,7 @@ def _write(connection: Connection, what: str, path: Path) -> int:
             for rows in _batches(connection, what):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
                 num_rows += len(rows)
+        temporary.chmod(0o600)  # all users are in it
         temporary.replace(path)
     return num_rows
 

@@ -90,6 +90,8 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
         raise StoreError(f"store {url.database} is not a file; start lockstep ledger serve first")
     engine = new_engine(url)
     with explained(engine):
+        if url.get_backend_name() == "sqlite":
+            make_private(Path(str(url.database)))
         version = read_version(engine)
         if version is None and not read_only:
             version = create_tables(engine)
@@ -97,6 +99,22 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
         engine.dispose()
         raise StoreError(OTHER_VERSION)
     return engine
+
+
+def make_private(path: Path) -> None:
+    """Creates a file that only its user may read; what SQLite adds beside it is as it.
+
+    Raises:
+        StoreError: it cannot be created.
+    """
+    if str(path) == ":memory:":
+        return
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return  # with the rights that its user gave it
+    except OSError as error:
+        raise StoreError(f"store {path} cannot be opened: {error.strerror}") from error
 
 
 @contextmanager
@@ -212,7 +230,7 @@ def writer_lock(engine: Engine) -> Iterator[None]:
         StoreError: another ledger writes to this store.
     """
     if engine.dialect.name == "sqlite":
-        descriptor = os.open(f"{engine.url.database}.lock", os.O_RDWR | os.O_CREAT, 0o640)
+        descriptor = os.open(f"{engine.url.database}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -94,14 +94,17 @@ def within(query: Select[Any], limits: Limits | None) -> Select[Any]:
 def find_job(
     connection: Connection, job_id: str, cluster: str | None, limits: Limits | None = None
 ) -> list[Any]:
-    """Rows of the jobs of this id, or with this alias, one a cluster."""
+    """Rows of the jobs of this id, one a cluster; where none has it, of that with this alias."""
     names = (job_id, f"{ID_PREFIX}{job_id}")
     joined = select(aliases.c.job).where(aliases.c.alias.in_(names))
     is_meant = (jobs.c.job_id == job_id) | jobs.c.number.in_(joined)
     query = within(select(jobs), limits).where(is_meant).limit(MAX_PAGE)
     if cluster is not None:
         query = query.where(jobs.c.cluster == cluster)
-    return list(connection.execute(query).all())
+    rows = connection.execute(query).all()
+    # An alias is what somebody claims: it never stands beside a job of that id.
+    named = {row.cluster for row in rows if row.job_id == job_id}
+    return [row for row in rows if row.job_id == job_id or row.cluster not in named]
 
 
 def record_now(state: str, pricing: Pricing | None) -> Record:

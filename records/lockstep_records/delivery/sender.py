@@ -57,8 +57,8 @@ Post = Callable[[LedgerAddress, bytes], Answer]
 """Sends a body and returns the answer; raises OSError without one."""
 
 
-def post(address: LedgerAddress, body: bytes) -> Answer:
-    """The ledger's answer; one that sends somewhere else is an answer like any other.
+def post(address: LedgerAddress, body: bytes | None) -> Answer:
+    """The answer to a delivery, or to a GET without a body; a redirect is an answer like any other.
 
     A token is for the ledger that its user named: no redirect is followed with it.
 
@@ -79,7 +79,7 @@ def post(address: LedgerAddress, body: bytes) -> Answer:
     timer.start()
     try:
         target = f"{url.path or '/'}{'?' * bool(url.query)}{url.query}"
-        connection.request("POST", target, body, headers)
+        connection.request("GET" if body is None else "POST", target, body, headers)
         answer = connection.getresponse()
         return Answer(answer.status, answer.read(_MAX_ANSWER_BYTES))
     except HTTPException as error:

@@ -207,17 +207,17 @@ _KERNEL = (
         "oom_cgroup",
         10,
         r"oom-kill:constraint=CONSTRAINT_MEMCG,.*?,oom_memcg=(?P<cgroup>[^,]{1,400}),"
-        r".*,task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10}),uid=",
+        r".*,task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10}),uid=(?P<uid>\d{1,10})",
         r"Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d{1,10})"
-        r"(?:,? \((?P<process>.{1,64})\))?",
+        r"(?:,? \((?P<process>.{1,64})\))?(?:.{0,300}\bUID:(?P<uid>\d{1,10}))?",
         key=("pid",),
     ),
     *_host(
         "oom_host",
         10,
-        r"oom-kill:constraint=.*,task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10}),uid=",
+        r"oom-kill:constraint=.*,task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10}),uid=(?P<uid>\d{1,10})",
         r"Out of memory(?: \([\w ]{1,60}\))?: Kill(?:ed)? process (?P<pid>\d{1,10})"
-        r"(?:,? \((?P<process>.{1,64})\))?",
+        r"(?:,? \((?P<process>.{1,64})\))?(?:.{0,300}\bUID:(?P<uid>\d{1,10}))?",
         key=("pid",),
     ),
     *_host(

@@ -62,7 +62,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("attempt_started", {"ranks": list(range(20_000))}),
     ("checkpoint_failed", {"total": 10**12, "outcome": "failed"}),
     ("ledger_settled", {}),
-    ("of_the_future", {"x": {str(number): [0] * 100 for number in range(9000)}}),
+    ("of_the_future", {"x": {str(number): [0] * 100 for number in range(4000)}}),
 ]
 
 

@@ -16,12 +16,7 @@ from lockstep_reports.recording.recording import LogRecording, Recording
 def make_document(
     recording: Recording | LogRecording, *, pricing: Pricing | None = None
 ) -> Document:
-    """The document on a recording of any kind.
-
-    Args:
-        recording: what a reader returned.
-        pricing: by which the job is priced, as in the ledger; by its own price alone if left out.
-    """
+    """The document on a recording of any kind, priced as in the ledger, or by its own price."""
     if isinstance(recording, LogRecording):
         return document_log(analyse_log(recording))
     return document_steps(analyse(recording, price=find_price(recording, pricing or Pricing())))

@@ -53,13 +53,9 @@ class Change:
 
 
 def measure_change(what: str, before: Matrix, after: Matrix, seed: int = 0) -> Change:
-    """How a duration changed.
+    """How a duration changed, by seconds [steps] of two runs; NaN is left out.
 
-    Args:
-        what: ``step`` or a phase.
-        before: seconds [steps]; NaN is left out.
-        after: the same, of the later run.
-        seed: of the bootstrap; fixed, so that equal recordings give equal reports.
+    The seed of the bootstrap is fixed, so that equal recordings give equal reports.
     """
     # A step that some rank did not record has no duration.
     old, new = before[~np.isnan(before)], after[~np.isnan(after)]
@@ -88,12 +84,7 @@ def measure_change(what: str, before: Matrix, after: Matrix, seed: int = 0) -> C
 def cliffs_delta(before: Matrix, after: Matrix) -> float:
     """Share of pairs in which the later duration is longer, minus the share in which it is shorter.
 
-    Args:
-        before: seconds [steps].
-        after: seconds [other steps].
-
-    Returns:
-        -1 to 1; 0 when both are alike. Cliff (1993), by sorting in O(n log n) instead of all pairs.
+    -1 to 1; 0 when both are alike. Cliff (1993), by sorting in O(n log n) instead of all pairs.
     """
     ordered = np.sort(before)
     below = np.searchsorted(ordered, after, side="left")

@@ -63,15 +63,10 @@ class Cause:
 
 
 def cost(
-    steps: Steps,
-    scores: Scores,
-    losses: Sequence[Loss],
-    price_per_gpu_hour: float | None = None,
+    steps: Steps, scores: Scores, losses: Sequence[Loss], price_per_gpu_hour: float | None = None
 ) -> Cost:
     """What the losses cost the whole job."""
-    lost = sum(loss.lost_seconds for loss in losses)
-    # A column of means covers several steps, and so do its seconds.
-    covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
+    lost, covered = sum(loss.lost_seconds for loss in losses), scores.covered_seconds
     # Ranks without a readable page waited too.
     gpu_seconds = lost * steps.world_size
     money = None if price_per_gpu_hour is None else gpu_seconds * price_per_gpu_hour

@@ -68,17 +68,12 @@ def activity(points: Points, least: float, window: Span) -> Activity | None:
 
 
 def is_proof(points_by_node: Mapping[str, Points], node: str, least: float, spans: Spans) -> bool:
-    """Whether a sign and an episode begin and end together, on this node alone.
+    """Whether a sign and an episode begin and end together, on this node of a slow rank alone.
 
     Null hypothesis: the sign comes and goes whatever the rank does. Coincidence of both ends within
     the resolution rejects it; a sign or an episode that fills the whole recording has no ends to
-    compare, and one that other nodes show too would have made their ranks slow.
-
-    Args:
-        points_by_node: times and values of the series of each node.
-        node: of the slow rank.
-        least: value that counts.
-        spans: of the episode and of the series.
+    compare, and one that other nodes show too would have made their ranks slow. From ``least`` on a
+    value counts.
     """
     episode, recorded, resolution = spans
     found = activity(points_by_node.get(node, ()), least, recorded)

@@ -24,19 +24,19 @@ from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StepAnalysis:
-    """Everything that a report on steps shows.
+    """Everything that a report on steps shows; None where the recording has nothing of it.
 
     Attributes:
         recording: what was read, without the steps that stood still.
         losses: the lost time by its owners, costliest first.
         ranks: every rank over the steps of the costliest episode; over all steps without episodes.
-        ranks_over: first and last step that ``ranks`` covers; None without steps.
-        price: behind all amounts of money; None without one.
-        replayed: result of the replay of operation rows; None without such rows.
-        job: where the allocated time of all attempts went; None where no launcher reported it.
+        ranks_over: first and last step that ``ranks`` covers.
+        price: behind all amounts of money.
+        replayed: result of the replay of operation rows.
+        job: where the allocated time of all attempts went, as launchers reported it.
         standstills: stretches without progress, which are no part of ``steps``.
-        not_finite: steps whose loss was not finite; None without.
-        resume: resume from an older checkpoint; None without.
+        not_finite: steps whose loss was not finite.
+        resume: from an older checkpoint.
     """
 
     recording: Recording
@@ -76,11 +76,6 @@ class StepAnalysis:
         return tuple(a for a in self.recording.attempts if a.number != self.steps.attempt)
 
     @property
-    def covered_seconds(self) -> float:
-        """Wall time of the judged steps."""
-        return float(np.nansum(self.steps.sum_over_columns(self.scores.job_seconds)))
-
-    @property
     def costliest_episode(self) -> Episode | None:
         """The costliest episode; None without."""
         return _find_costliest(self.episodes)
@@ -93,7 +88,7 @@ class StepAnalysis:
     @property
     def slow_lost_ratio(self) -> float | None:
         """The same as a share of the run; None without steps."""
-        covered = self.covered_seconds
+        covered = self.scores.covered_seconds
         return self.slow_lost_seconds / covered if covered > 0 else None
 
     def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:

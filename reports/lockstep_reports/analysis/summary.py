@@ -12,9 +12,9 @@ from lockstep_records.events.event import Event
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.chance import noise_limit
 from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.steps import Member, Steps
-from lockstep_reports.search.chance import noise_limit
 from lockstep_reports.search.score import Scores, last_share
 from lockstep_reports.wording import duration, plural
 
@@ -125,10 +125,7 @@ def step_losses(
 ) -> tuple[StepLoss, ...]:
     """Groups of slow steps, the costliest first; what is not listed is summed as ``rest``.
 
-    Args:
-        seconds: duration of each step [steps]; NaN where unknown.
-        numbers: step numbers [steps], ascending.
-        pauses: of the ranks, by which a loss may be explained.
+    Seconds and ascending numbers are [steps]; pauses of the ranks may explain a loss.
     """
     columns = np.flatnonzero(slow_columns(seconds)).tolist()
     if not columns:

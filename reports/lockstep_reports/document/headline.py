@@ -111,7 +111,7 @@ def _standing_words(standstill: Standstill, share: float | None) -> str:
 def _share(seconds: float, analysis: StepAnalysis) -> float | None:
     """A part of the run: of its steps and its standstills."""
     stood = sum(s.seconds for s in analysis.standstills)
-    run = stood + analysis.covered_seconds
+    run = stood + analysis.scores.covered_seconds
     return seconds / run if run > 0 else None
 
 

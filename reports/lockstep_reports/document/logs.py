@@ -19,6 +19,10 @@ from lockstep_reports.document.published import LogReport, LogSource, SlowStretc
 from lockstep_reports.document.timeline import log_trace_events
 from lockstep_reports.wording import clock, duration, list_ranks, plural
 
+_COPIED = (
+    "outcome", "failure_class", "reason", "startup_seconds", "run_seconds", "wall_seconds",
+    "seconds_after_last_progress",
+)  # fmt: skip
 _MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 _STATE_COLOURS = {
     "startup": STATE_COLOURS["startup"],
@@ -212,9 +216,6 @@ def _publish(analysis: LogAnalysis) -> LogReport:
         severity=_log_severity(incident),
         source=LogSource(kind=analysis.source_kind, files=len(log.files), lines=log.lines),
         world_size=log.world_size,
-        outcome=incident.outcome,
-        failure_class=incident.failure_class,
-        reason=incident.reason,
         verdict=analysis.verdict,
         episodes=tuple(
             SlowStretch(start_step=index, end_step=index, ranks=(), lost_seconds=seconds)
@@ -224,10 +225,7 @@ def _publish(analysis: LogAnalysis) -> LogReport:
         first_sign=log.first_sign,
         last_progress=log.last_progress,
         last_sign=log.last_sign,
-        startup_seconds=incident.startup_seconds,
-        run_seconds=incident.run_seconds,
-        wall_seconds=incident.wall_seconds,
-        seconds_after_last_progress=incident.seconds_after_last_progress,
+        **{name: getattr(incident, name) for name in _COPIED},
         # Without step times nothing is known of a loss, which is not a loss of 0.
         lost_seconds=sum(lost.values()) if analysis.summary.count else None,
         events=analysis.first_lines,

@@ -22,10 +22,7 @@ _MAX_ROUNDS, _CONVERGED_SECONDS = 20, 1e-6
 def join(spans: Iterable[Span], end_error_seconds: float = 0.0) -> CollectiveLog:
     """Pairs the spans of all ranks by their key.
 
-    Args:
-        spans: of all ranks.
-        end_error_seconds: by how much a recorded end may be wrong; starts that lie nearer to each
-            other get no order.
+    Starts that lie nearer to each other than a recorded end may be wrong get no order.
     """
     by_key: dict[tuple[str, int], dict[int, Span]] = defaultdict(dict)
     for span in spans:
@@ -71,9 +68,7 @@ def _times(shared: list[dict[int, Span]], ranks: tuple[int, ...]) -> tuple[Matri
 def _clocks(end: Matrix) -> tuple[list[float], list[float | None], Matrix]:
     """By how much each rank's clock is ahead of the others', by its ends [ranks, collectives].
 
-    Returns:
-        Seconds ahead [ranks]; seconds gained per second [ranks]; shift in seconds
-        [ranks, collectives].
+    In seconds [ranks]; seconds gained per second [ranks]; the shift in seconds, as the ends.
     """
     offset, rate = np.zeros(len(end)), np.zeros(len(end))
     drift: list[float | None] = [None] * len(end)

@@ -21,9 +21,7 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
 def files_of(path: Path) -> list[Path]:
     """The file itself, or the plain files of a folder by name, without hidden ones.
 
-    Raises:
-        ValueError: the folder holds more than ``MAX_FILES``.
-        OSError: the folder cannot be read.
+    Raises ValueError for more than ``MAX_FILES``, and OSError.
     """
     if not path.is_dir():
         return [path]

@@ -275,12 +275,7 @@ def _is_dump(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The dumps as a recording without steps.
-
-    Raises:
-        ValueError: no dump can be read; the text says why.
-        OSError: a file cannot be read.
-    """
+    """The dumps as a recording without steps; raises as ``ReaderModule.read``."""
     del options
     dumps, notes = _dumps_in(path)
     if not dumps:

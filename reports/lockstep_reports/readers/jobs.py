@@ -38,12 +38,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """An attempt of a job: by default the newest that has steps.
-
-    Raises:
-        ValueError: the job has no such attempt, or no steps can be read.
-        OSError: the folder cannot be read.
-    """
+    """An attempt of a job, or the newest that has steps; raises as ``ReaderModule.read``."""
     folders = {int(folder.name): folder for folder in list_attempts(path)}
     if options.attempt is not None and options.attempt not in folders:
         recorded = ", ".join(map(str, folders)) or "none"

@@ -60,12 +60,7 @@ def _is_trace(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The traces as a recording: profiler steps, and collectives paired by group, kind and order.
-
-    Raises:
-        ValueError: no trace can be read; the text says why.
-        OSError: a file cannot be read.
-    """
+    """Profiler steps, and collectives paired; raises as ``ReaderModule.read``."""
     del options
     notes: list[str] = []
     traces: dict[int, _Trace] = {}

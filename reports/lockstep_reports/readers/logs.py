@@ -27,12 +27,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> LogRecording:
-    """The log, or the folder of logs of one job.
-
-    Raises:
-        ValueError: it has no log, no line of it is about a job, or it holds several runs.
-        OSError: a file cannot be read.
-    """
+    """The log, or the folder of logs of one job; raises as ``ReaderModule.read``."""
     log = read_log(path)
     if not log.num_known_lines and not log.num_severe:
         raise ValueError(

@@ -48,11 +48,7 @@ class _Rank(NamedTuple):
 
 
 def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[Page, ...]]:
-    """The steps of all readable pages of an attempt, and the pages.
-
-    Args:
-        folder: attempt folder with rank pages.
-        max_cells: at most so many cells [ranks, steps] are read; older steps are left out.
+    """The steps of all readable pages of an attempt, as many as there are cells, and the pages.
 
     Raises:
         NoStepsError: no page is readable, or the pages contradict each other.
@@ -308,12 +304,9 @@ def phase_column(rows: NDArray[np.void], phase: str) -> Matrix:
 def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
     """Seconds that a rank waited for a core in each row [rows]; NaN where unknown.
 
-    A wait lengthens the step that it falls into. So of the rows that share one value each gets
-    what makes it longer than the shortest of them, and what is left in proportion to its length.
-
-    Args:
-        waits: seconds since the row before that has a value [rows]; NaN in rows without.
-        seconds: duration of each row [rows].
+    ``waits`` are since the row before that has a value; NaN in rows without. A wait lengthens the
+    step that it falls into. So of the rows that share one value each gets what makes it longer than
+    the shortest of them, and what is left in proportion to its length.
     """
     has_value = np.flatnonzero(~np.isnan(waits))
     by_row = np.full(len(waits), np.nan)

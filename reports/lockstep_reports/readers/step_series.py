@@ -29,12 +29,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The series of step times as a recording of one rank, which represents all.
-
-    Raises:
-        ValueError: a series of step times is missing, or holds no number.
-        OSError: the file cannot be read.
-    """
+    """The series as one rank, which represents all; raises as ``ReaderModule.read``."""
     del options
     try:
         document = json.loads(read_content(path, _MAX_BYTES))

@@ -41,12 +41,7 @@ def find_meta(trace: Path) -> Path | None:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """The fields of a layout file.
-
-    Raises:
-        ValueError: it is not a mapping of YAML, or a size is not a positive whole number.
-        OSError: it cannot be read.
-    """
+    """The fields of a layout file; raises ValueError and OSError."""
     try:
         fields = read_yaml(path)
     except ValueError as error:
@@ -103,12 +98,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The trace as a recording.
-
-    Raises:
-        ValueError: rows or layout cannot be read, or contradict each other.
-        OSError: a file cannot be read.
-    """
+    """The trace as a recording; raises as ``ReaderModule.read``."""
     trace = read_trace(path, options.meta)
     steps = steps_of(trace)
     return Recording(source_kind="operations", path=path, steps=steps, operations=trace)
@@ -330,9 +320,7 @@ def looks_like_rows(path: Path) -> bool:
 def read_rows(path: Path, notes: list[str]) -> pa.Table:
     """All rows of a file, with the columns of ``NEEDED`` and ``OPTIONAL``; notes incomplete lines.
 
-    Raises:
-        ValueError: the file is broken, too big, or lacks a column.
-        OSError: it cannot be read.
+    Raises ValueError where it is broken, too big or lacks a column, and OSError.
     """
     try:
         with _opened(path) as stream:

@@ -40,12 +40,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The table as a recording; of two rows for one pair the last counts.
-
-    Raises:
-        ValueError: no row is complete, or the table is too big.
-        OSError: the file cannot be read.
-    """
+    """The table, of whose rows for one pair the last counts; raises as ``ReaderModule.read``."""
     del options
     data = read_content(path, MAX_BYTES)
     columns = _columns(data[: 1 << 16])

@@ -123,7 +123,7 @@ class Account:
 def total_of(parts: Iterable[Matrix]) -> Matrix:
     """Sum of some matrices [ranks, steps], at least one, without a copy of them all."""
     first, *others = parts
-    total = first.copy()
+    total = first.copy() if others else first
     for part in others:
         total += part
     return total

@@ -87,9 +87,7 @@ def align(steps: Steps) -> Alignment:
 def drift_of(time: Matrix, ahead: Matrix) -> float | None:
     """Seconds that a clock gains per second; 0 where noise explains the gain; None if too short.
 
-    Args:
-        time: of each collective, ascending: seconds, [collectives].
-        ahead: by how much the clock is ahead there: seconds, [collectives].
+    Times of collectives are ascending, and by how much the clock is ahead there [collectives].
     """
     third = len(time) // 3
     if third < _MIN_STEPS_A_THIRD:

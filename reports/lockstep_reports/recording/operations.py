@@ -72,21 +72,17 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class OperationTrace:
-    """Operation rows of a job, as the published straggler traces have them.
+    """Operation rows of a job [rows], as the published straggler traces have them.
 
     Attributes:
-        types: names of the operation types; ``type_of`` holds indices into it [rows].
-        replica: data-parallel coordinate [rows].
-        stage: pipeline coordinate [rows].
-        shard: tensor-parallel coordinate [rows]; zero when only one is recorded.
-        rank: global rank [rows].
-        step: step number [rows].
-        start: seconds on a clock that all rows of the step share [rows].
-        duration: seconds [rows].
-        order: index among the operations of that type in that step on that rank [rows].
-        chunk: model chunk on the rank, -1 where it has none [rows].
-        model_chunk: the same counted over the whole model, -1 where it has none [rows].
-        batch: micro-batch, -1 where it has none [rows].
+        types: names of the operation types; ``type_of`` holds indices into it.
+        replica: data-parallel coordinate; ``stage`` is the pipeline's, ``shard`` that of tensors,
+            zero when only one is recorded.
+        rank: global rank.
+        start: seconds on a clock that all rows of the step share.
+        order: index among the operations of that type in that step on that rank.
+        chunk: model chunk on the rank, -1 where it has none; ``model_chunk`` counts over the model.
+        batch: micro-batch, -1 where it has none.
         nodes: names of the nodes by rank; without ranks whose node is unknown.
         notes: sentences for the reader about what is missing.
     """

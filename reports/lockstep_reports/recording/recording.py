@@ -33,10 +33,9 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeSeries:
-    """A series of a job's nodes that shows one kind of trouble.
+    """A series of a job's nodes that shows one kind of trouble, its ``cause``.
 
     Attributes:
-        cause: name of the trouble.
         source: address and metric.
         least: value that counts as a sign.
         resolution_seconds: by how much either end of trouble may be off.
@@ -52,21 +51,20 @@ class NodeSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Recording:
-    """What a report on steps is made from.
+    """What a report on steps is made from; what the source has not is None or empty.
 
     Attributes:
         source_kind: what its reader reads, such as pages or operations.
-        events: events of the job over all attempts, in the order of writing.
-        attempts: all attempts, first one first.
+        events: of the job over all attempts, in the order of writing.
         read_at_seconds: wall clock at which it was read, to tell a running job from one that fell
             silent; NaN where the source cannot be of a running job.
-        end: fields of the attempt's end, by its launcher or its pages; empty where none is known.
-        hang: that of a job which ran on this node when it was read; None without.
+        end: fields of the attempt's end, by its launcher or its pages.
+        hang: that of a job which ran on this node when it was read.
         stacks: files of stacks by rank, written in a hang.
-        operations: the operation rows that the steps were computed from; None without.
+        operations: the operation rows that the steps were computed from.
         own_times: whether durations are each rank's own, not levelled by collectives.
-        flight_recorder_log: what Flight Recorder dumps hold of the last collectives; None without.
-        collectives: collectives that several ranks recorded; None without.
+        flight_recorder_log: what Flight Recorder dumps hold of the last collectives.
+        collectives: those that several ranks recorded.
         node_series: series of trouble on the nodes, before, in and after the run.
     """
 
@@ -88,13 +86,7 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LogRecording:
-    """The log of a job: its parsed lines, with no steps by rank.
-
-    Attributes:
-        source_kind: kind of the reader, ``log``.
-        path: the file, or the folder of log files.
-        read_at_seconds: wall clock at which it was read.
-    """
+    """The log of a job, a file or a folder, with no steps by rank; read at a wall clock time."""
 
     source_kind: str
     path: PurePath

@@ -83,50 +83,43 @@ class DurationHistogram:
         bucket = int(np.searchsorted(cumulative, target))
         if not cumulative[-1] or not np.isfinite(self.bounds[bucket]):
             return None
-        low, below = (self.bounds[bucket - 1], cumulative[bucket - 1]) if bucket else (0.0, 0.0)
-        fraction = (target - below) / (cumulative[bucket] - below)
-        return float(low + fraction * (self.bounds[bucket] - low))
+        ends = slice(bucket, bucket + 2)
+        return float(
+            np.interp(target, np.append(0.0, cumulative)[ends], np.append(0.0, self.bounds)[ends])
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Steps:
     """Steps of one attempt, aligned over its ranks by step number.
 
-    All matrices are [ranks, steps] with NaN where a value is unknown, as one that is left out is.
+    All matrices are [ranks, steps] with NaN where a value is unknown; those that may be None are so
+    where the source has none. Times are seconds.
 
     Attributes:
         members: the ranks that left a readable page, by rank; row i of a matrix is members[i].
         numbers: step numbers as the job counts [steps], ascending.
-        seconds: duration of each step: seconds, [ranks, steps].
-        phases: time in each phase, by phase name: seconds, [ranks, steps]; zero where the rank
-            did not enter the phase.
-        start: wall clock at which the step began, by the rank's own clock: seconds since the
-            epoch, [ranks, steps].
+        seconds: duration of each step.
+        phases: time in each phase, by its name; zero where the rank did not enter it.
+        start: wall clock at which the step began, by the rank's own clock, since the epoch.
         last_arrival: arrival at the step's last collective, in the same way.
-        loss: training loss as the rank reports it [ranks, steps].
+        loss: training loss as the rank reports it.
         notes: sentences for the reader about what is missing.
-        steps_per_column: number of the job's steps that a column is the mean of [steps]; None
-            where each column is one step.
+        steps_per_column: number of the job's steps that a column is the mean of [steps].
         represented: number of steps that a column represents, itself included [steps], where a
-            device timed only some; None where each column is only itself.
-        durations: histogram of the single steps behind the columns; None where none is kept.
-        tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
-        sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
-            [ranks, steps]; None where the source has none.
-        host_bound: time of own work but for data in which the device waited for the host: seconds,
-            [ranks, steps]; None where no device was timed.
-        by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
-            None where the source does not say.
-        not_finite: 1 where loss or gradient norm was NaN or infinite, else 0 [ranks, steps]; None
-            where the source does not say.
-        hung: 1 where a phase of the step took longer than a hang does, else 0 [ranks, steps]; None
-            where the source does not say.
-        run_queue: time that the rank's loop was ready to run and had no core: seconds,
-            [ranks, steps]; None where the source has none.
+            device timed only some.
+        durations: histogram of the single steps behind the columns.
+        tokens: of the rank in the step.
+        sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared.
+        host_bound: time of own work but for data in which the device waited for the host.
+        by_device: 1 where the times of a row are the device's, 0 where the host's.
+        not_finite: 1 where loss or gradient norm was NaN or infinite, else 0.
+        hung: 1 where a phase of the step took longer than a hang does, else 0.
+        run_queue: time that the rank's loop was ready to run and had no core.
         blocked: time of own work in which it neither had a core nor was ready to run, nor was
-            stopped, in the same way.
-        stopped: time in which its process was stopped, in any phase, in the same way.
-        collection: time in which Python collected garbage, in the same way.
+            stopped.
+        stopped: time in which its process was stopped, in any phase.
+        collection: time in which Python collected garbage.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
     """
@@ -224,16 +217,10 @@ def timed_steps(
     world_size: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> Steps:
-    """Steps of which only durations, and perhaps synchronisation, are known.
+    """Steps of which only durations, and perhaps exposed synchronisation, are known.
 
-    Args:
-        name: of the job.
-        ranks: global ranks, the rows.
-        numbers: step numbers [steps].
-        seconds: duration of each step: seconds, [ranks, steps]; NaN where unknown.
-        sync: exposed synchronisation, in the same way; None for zero.
-        world_size: None for the highest rank and one more.
-        notes: sentences for the reader about what is missing.
+    Both are seconds, [ranks, steps], NaN where unknown. The world is as large as the highest rank
+    says where nothing else does.
     """
     phases = {phase: np.where(np.isnan(seconds), np.nan, 0.0) for phase in STEP_PHASES}
     if sync is not None:

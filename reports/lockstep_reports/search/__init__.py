@@ -1,1 +1,1 @@
-"""Finds the units that were late: stretches of steps, single steps, and tests against chance."""
+"""Finds the units that were late: stretches of steps, single steps, tested against chance."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.chance import independence, tail_bound
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import independence, tail_bound
 from lockstep_reports.search.late import (
     FALSE_ALARM_PROBABILITY,
     Search,
@@ -109,14 +109,18 @@ class Candidate:
         """The late steps, as columns."""
         return self.stretch.first + np.flatnonzero(self.late)
 
+    def shares_ranks(self, other: "Candidate") -> bool:
+        """Whether another one has a rank of it."""
+        return not {*self.rows}.isdisjoint(other.rows)
+
 
 def place_ends(candidates: list[Candidate], num_steps: int) -> list[Candidate]:
     """The candidates from the step in which their lateness began to the one in which it ended."""
     placed: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda each: each.stretch.first):
         stretch, lateness = candidate.stretch, candidate.all_lateness
-        before = [c.stretch.last for c in placed if _share_ranks(c, candidate)]
-        others = [c.stretch.first for c in candidates if _share_ranks(c, candidate)]
+        before = [c.stretch.last for c in placed if candidate.shares_ranks(c)]
+        others = [c.stretch.first for c in candidates if candidate.shares_ranks(c)]
         after = [first for first in others if first > stretch.last]
         bounds = max(before, default=-1) + 1, min(after, default=num_steps) - 1
         seen = np.array([lateness[stretch.unit], excess(candidate.values, candidate.rows)])
@@ -124,10 +128,6 @@ def place_ends(candidates: list[Candidate], num_steps: int) -> list[Candidate]:
         stretch = replace(stretch, first=first, last=last).counted(lateness)
         placed.append(replace(candidate, stretch=stretch) if stretch.num_late else candidate)
     return placed
-
-
-def _share_ranks(candidate: Candidate, other: Candidate) -> bool:
-    return not {*candidate.rows}.isdisjoint(other.rows)
 
 
 def find_ends(
@@ -353,7 +353,7 @@ def _drop_doubles(steps: Steps, scores: Scores, candidates: Iterable[Candidate])
     )
     for candidate in sorted(at_fault, key=_explained_seconds, reverse=True):
         rivals = [other for other in selected if overlaps(candidate.stretch, other.stretch)]
-        shares_ranks = any(_share_ranks(candidate, other) for other in rivals)
+        shares_ranks = any(candidate.shares_ranks(other) for other in rivals)
         is_dear = all(
             _explained_seconds(candidate) >= _MIN_SHARE_OF_COSTLIEST * _explained_seconds(other)
             for other in rivals

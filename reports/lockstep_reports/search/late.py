@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.search.chance import Noise, fisher_tail, measure_noise, tail_bound
+from lockstep_reports.chance import Noise, fisher_tail, measure_noise, tail_bound
 
 FALSE_ALARM_PROBABILITY = 1e-3
 """Upper bound for naming anybody in a whole healthy run."""
@@ -115,29 +115,25 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
     Margins are by how much each unit came after all others: seconds, [units, steps].
     """
     stretches: list[Stretch] = []
-    found, remaining = _find_once(margin, search), margin
-    while found:
+    remaining, units = margin, set(range(len(margin)))
+    while units:
+        found: list[Stretch] = []
+        for level in _LEVELS:
+            at_level = replace(search, threshold=search.threshold * level)
+            # Of two ways in which the same steps come and go, that which chance explains least.
+            for stretch in sorted(_find_at(remaining, at_level), key=_chance_if_recurrent):
+                if stretch.unit in units and not is_among(found, stretch):
+                    found.append(stretch)
         stretches += found
         # A fault that was found is not usual for the unit: the rest is tested without it.
-        remaining = remaining.copy()
+        units, remaining = {stretch.unit for stretch in found}, remaining.copy()
         for stretch in found:
             remaining[stretch.unit, stretch.columns] = np.nan
-        units = {stretch.unit for stretch in found}
-        found = [other for other in _find_once(remaining, search) if other.unit in units]
     return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
 
 
-def _find_once(margin: Matrix, search: Search) -> list[Stretch]:
-    """Stretches that pass a test at some level, none of which share a step of a unit."""
-    stretches: list[Stretch] = []
-    for level in _LEVELS:
-        at_level = replace(search, threshold=search.threshold * level)
-        # Of two ways in which the same steps come and go, the one that chance explains least.
-        found = sorted(_find_at(margin, at_level), key=lambda s: s.chance * (not s.is_steady))
-        for stretch in found:
-            if not is_among(stretches, stretch):
-                stretches.append(stretch)
-    return stretches
+def _chance_if_recurrent(stretch: Stretch) -> float:
+    return stretch.chance * (not stretch.is_steady)
 
 
 def is_among(stretches: Iterable[Stretch], stretch: Stretch) -> bool:

@@ -15,9 +15,9 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.chance import noise_limit, sample_rows
 from lockstep_reports.recording.account import HELD, USUAL_QUANTILE, Account, divide, total_of
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import noise_limit, sample_rows
 
 # What a step must lose to count, as a share of the median step.
 MIN_EFFECT_RATIO = 0.05
@@ -64,23 +64,20 @@ class Units:
         Values are [ranks, steps]; NaN is unknown, and the margin where a unit or all others are.
         """
         highest, lowest = self.extremes(values)
-        others = np.full_like(highest, np.inf)
-        if len(highest) > 1:
-            first, second = np.partition(-highest, 1, axis=0)[:2]
-            is_first = np.arange(len(highest))[:, None] == np.argmax(highest, axis=0)
-            others = np.where(is_first, second, first)
-        margin: Matrix = others[: len(self.names)] + lowest
+        if len(highest) <= 1:
+            return np.full_like(highest, np.nan)
+        first, second = np.partition(-highest, 1, axis=0)[:2].copy()
+        is_first = np.arange(len(self.names))[:, None] == np.argmax(highest, axis=0)
+        margin: Matrix = np.where(is_first, second, first)
+        margin += lowest
         margin[~np.isfinite(margin)] = np.nan
         return margin
 
     def cost(self, values: Matrix, unit: int) -> Matrix:
         """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
         inside = self.unit_of == unit
-        own = np.max(np.nan_to_num(values[inside], nan=-np.inf), axis=0)
-        others = np.max(np.nan_to_num(values[~inside], nan=-np.inf), axis=0)
-        beyond: Matrix = np.zeros_like(own)
-        is_known = np.isfinite(own) & np.isfinite(others)
-        np.subtract(own, others, out=beyond, where=is_known)
+        own, others = (nan_stats.highest(values[rows], axis=0) for rows in (inside, ~inside))
+        beyond: Matrix = np.nan_to_num(own - others)
         return beyond.clip(min=0.0)
 
     def extremes(self, values: Matrix) -> tuple[Matrix, Matrix]:

@@ -45,14 +45,7 @@ class _RankData:
 
 
 class PageSource:
-    """The pages of one job, or of all jobs that have ranks on a node.
-
-    Args:
-        name: a job's id or folder, or the name of a node; None for all jobs here.
-
-    Raises:
-        ValueError: neither a job nor a node has that name.
-    """
+    """The pages of a job, by id or folder, or of all jobs on a node or here; else ValueError."""
 
     def __init__(self, name: str | None) -> None:
         self._node = None

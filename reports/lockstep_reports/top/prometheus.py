@@ -27,20 +27,9 @@ _Key = tuple[str, int]
 
 
 class PrometheusSource:
-    """The ranks that a Prometheus knows of.
+    """The ranks that a Prometheus knows of: of one job or all, on one node or all."""
 
-    Args:
-        url: address of its HTTP API.
-        job_id: the job; None for all.
-        node: the node whose ranks are shown; None for all.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        job_id: str | None = None,
-        node: str | None = None,
-    ) -> None:
+    def __init__(self, url: str, job_id: str | None = None, node: str | None = None) -> None:
         self._server, self._node = Prometheus(url), node
         self._clocks: dict[_Key, str] = {}
         self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)

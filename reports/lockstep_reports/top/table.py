@@ -117,13 +117,9 @@ def worst_first(rows: Sequence[RankRow]) -> tuple[RankRow, ...]:
 
 
 def lags(own_work: Matrix) -> Matrix:
-    """Median over the steps of each rank's own work beyond the median of all ranks.
+    """Median over the steps of each rank's own work beyond the median of all ranks [ranks].
 
-    Args:
-        own_work: seconds, [ranks, steps]; NaN where unknown.
-
-    Returns:
-        Seconds, [ranks].
+    Own work is seconds, [ranks, steps]; NaN where unknown.
     """
     # By own work and not by step time, which is the same on all ranks of a synchronous job.
     return nan_stats.median(own_work - nan_stats.median(own_work, axis=0), axis=1)

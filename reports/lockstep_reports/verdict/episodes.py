@@ -11,7 +11,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.candidates import Candidate
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, last_share, slow_phase
 from lockstep_reports.verdict.sentences import OWNERS, why_episode
-from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode
+from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, span_of
 from lockstep_reports.wording import duration, plural
 
 # Steps that tell how long one was before. A smaller slowdown takes many steps to use the batches
@@ -35,19 +35,16 @@ def episode_of(steps: Steps, scores: Scores, candidate: Candidate) -> Episode:
     phase, phase_seconds = slow_phase(phases, rows, candidate.late_columns, late_seconds)
     has_group = candidate.units.kind not in {"rank", "ranks"}
     episode = Episode(
-        start_step=int(steps.numbers[stretch.first]),
-        end_step=int(steps.numbers[stretch.last]),
-        columns=stretch.columns,
-        ongoing=stretch.last >= len(steps.numbers) - 2,
+        **span_of(steps, stretch.columns),
         ranks=tuple(steps.ranks[row] for row in rows),
         group=candidate.units.names[stretch.unit] if has_group else None,
+        group_is_node=candidate.units.kind == "node",
         phase=phase,
         phase_seconds=phase_seconds,
         late_seconds=late_seconds,
         lost_by_step=np.nan_to_num(candidate.cost),
         last_share=float(last_share(candidate.margin[None])[0]),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
-        group_is_node=candidate.units.kind == "node",
     )
     episode = replace(episode, evidence=tuple(why_episode(episode, candidate)))
     return _with_fetched_ahead(steps, episode)
@@ -104,22 +101,21 @@ def held_episodes(
             continue
         for row in dear.tolist():
             held = np.nan_to_num(scores.account.host[cause][row])
-            for columns in _split_at_gaps(steps, row, _alike(held)):
+            for columns in _split_pauses(steps, row, held):
                 inside = cost[row, columns[0] : columns[-1] + 1]
                 is_brief = len(columns) < window_steps and inside.sum() < cheap_seconds
                 if not is_brief and inside.sum() >= scores.threshold / 2 * len(inside):
                     yield _held_episode(steps, (row, cause), columns, held[columns], inside)
 
 
-def _alike(held: Matrix) -> Integers:
-    """Steps of the pauses [steps] that are not far shorter than those that make up the time."""
+def _split_pauses(steps: Steps, row: int, held: Matrix) -> Iterator[Integers]:
+    """The steps of a rank's pauses, in seconds [steps], in parts without a long gap.
+
+    Those that are far shorter than the ones that make up the time are left out.
+    """
     lengths = np.sort(held)
     half = lengths[np.searchsorted(lengths.cumsum(), lengths.sum() / 2)]
-    return np.flatnonzero((held > 0) & (held >= _LEAST_RATIO * half))
-
-
-def _split_at_gaps(steps: Steps, row: int, columns: Integers) -> Iterator[Integers]:
-    """The pauses of a rank in parts without a long gap."""
+    columns = np.flatnonzero((held > 0) & (held >= _LEAST_RATIO * half))
     gaps = np.diff(np.nan_to_num(steps.seconds[row]).cumsum()[columns])
     longest = _GAPS_OF_MEDIAN * float(np.median(gaps)) if len(gaps) else 0.0
     yield from np.split(columns, 1 + np.flatnonzero(gaps > longest))
@@ -128,20 +124,16 @@ def _split_at_gaps(steps: Steps, row: int, columns: Integers) -> Iterator[Intege
 def _held_episode(
     steps: Steps, whose: tuple[int, str], columns: Integers, held: Matrix, cost: Matrix
 ) -> Episode:
-    (row, cause), first, last = whose, int(columns[0]), int(columns[-1])
-    start, end = int(steps.numbers[first]), int(steps.numbers[last])
+    (row, cause), numbers = whose, steps.numbers[columns]
     owner, median = OWNERS[cause], float(np.median(held))
     none = ": none of its threads had a core, and none waited for one" * (cause == "stopped")
     span = (
         f"{owner.subject.format(steps.ranks[row])} in {plural(len(held), 'step')}, for "
-        f"{duration(float(held.sum()))} in all, from step {start} to {end}{none}."
+        f"{duration(float(held.sum()))} in all, from step {numbers[0]} to {numbers[-1]}{none}."
     )
     cost_each = f"In each it was {duration(median)} (median); the job lost {duration(cost.sum())}."
     return Episode(
-        start_step=start,
-        end_step=end,
-        columns=slice(first, last + 1),
-        ongoing=last >= len(steps.numbers) - 2,
+        **span_of(steps, slice(int(columns[0]), int(columns[-1]) + 1)),
         ranks=(steps.ranks[row],),
         late_seconds=median,
         lost_by_step=cost,

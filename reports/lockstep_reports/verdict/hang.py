@@ -41,11 +41,14 @@ class WaitGraph:
     """Who waits for whom.
 
     Attributes:
+        waits: for ranks that do not stand in the operation like the waiter itself.
+        inside: ranks in an operation that some other one has entered too.
         stuck: the operation that a rank has not completed and its fellow members have.
         idle: dumped ranks with nothing outstanding.
     """
 
     waits: list[Wait] = field(default_factory=list)
+    inside: set[int] = field(default_factory=set)
     stuck: dict[int, RankOperation] = field(default_factory=dict)
     idle: frozenset[int] = frozenset()
 
@@ -97,13 +100,19 @@ def wait_graph(log: FlightRecorderLog) -> WaitGraph:
             peers = operation.peers
             if not operation.is_point_to_point:
                 peers = tuple(m for m in log.groups.get(operation.group, ()) if m != rank)
-            waits = [Wait(rank, peer, operation, _state(log, peer, operation)) for peer in peers]
-            num_through = sum(wait.state == "through" for wait in waits)
-            if num_through and (operation.kind in _SYNCHRONISING or num_through == len(waits)):
+            states = {peer: _state(log, peer, operation) for peer in peers}
+            is_through = [state == "through" for state in states.values()]
+            if any(is_through) and (operation.kind in _SYNCHRONISING or all(is_through)):
                 # Those who are through took its contribution: the rank itself is stuck.
                 graph.stuck[rank] = operation
-            else:
-                graph.waits += waits
+                continue
+            if "inside" in states.values():
+                graph.inside.add(rank)
+            graph.waits += (
+                Wait(rank, peer, operation, state)
+                for peer, state in states.items()
+                if state not in {"inside", "through"}
+            )
     return graph
 
 
@@ -240,7 +249,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
 def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
     """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
     why = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
-    stuck = {wait.waiter for wait in graph.select("outside", "unstarted", "inside")}
+    stuck = graph.inside | {wait.waiter for wait in graph.select("outside", "unstarted")}
     if unseen := graph.select("unseen"):
         waits = [wait for wait in unseen if wait.missing not in log.ranks]
         silent = sorted({wait.missing for wait in waits})

@@ -17,19 +17,11 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.chance import deviation_of, independence, measure_noise
 from lockstep_reports.recording.account import HELD, Account
 from lockstep_reports.recording.slots import measure_paces
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import deviation_of, independence, measure_noise
-from lockstep_reports.search.late import (
-    FALSE_ALARM_PROBABILITY,
-    WINDOW_STEPS,
-    Search,
-    Stretch,
-    find_high,
-    find_late,
-    is_among,
-)
+from lockstep_reports.search import late
 from lockstep_reports.search.score import Scores, slow_phase
 from lockstep_reports.verdict.episodes import held_episodes
 from lockstep_reports.verdict.sentences import OWNER_OF_CAUSE
@@ -40,6 +32,7 @@ from lockstep_reports.verdict.verdict import (
     rank_by_cost,
     saved_by_repair,
     slow_workload,
+    span_of,
     unknown,
 )
 from lockstep_reports.wording import duration, percent, plural
@@ -56,7 +49,7 @@ _GAPS_OF_SPREAD = 2.0
 _LEAST_SPREAD = 0.01  # to which a level is known, as a logarithm
 _LOW_QUANTILE = 0.25
 # Windows twice those of synchronised steps: no collective levels the noise of own times.
-_WINDOW_STEPS = 2 * WINDOW_STEPS
+_WINDOW_STEPS = 2 * late.WINDOW_STEPS
 _MAX_NAMED = 8
 # Least excess of a slow rank over its own low level, as a ratio and in standard deviations of the
 # noise from step to step.
@@ -67,7 +60,7 @@ _MIN_SAVED_SHARE = 0.005  # of a stretch's time, by repairing the rank
 _PERSISTENT = 0.85
 # The search for steady stretches and that for recurrent ones share the probability, and so do the
 # two for long stretches and for high ones.
-_PROBABILITY = FALSE_ALARM_PROBABILITY / 2
+_PROBABILITY = late.FALSE_ALARM_PROBABILITY / 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -162,14 +155,14 @@ def judge_own_times(
     return _nobody(steps, levels, threshold, doubts), ()
 
 
-def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
+def _late_stretches(excess: Matrix, threshold: float) -> list[late.Stretch]:
     """Long stretches, short ones that are high, and ranks that are slow again and again.
 
     A long pause is not many, so those that come again are counted by their first step.
     """
-    late = excess > threshold
-    is_first = late & ~np.pad(late, ((0, 0), (1, 0)))[:, :-1]
-    steady = Search(
+    is_late = excess > threshold
+    is_first = is_late & ~np.pad(is_late, ((0, 0), (1, 0)))[:, :-1]
+    steady = late.Search(
         threshold=threshold,
         min_mean_loss=threshold / 4,
         gap=_WINDOW_STEPS,
@@ -177,28 +170,29 @@ def _late_stretches(excess: Matrix, threshold: float) -> list[Stretch]:
         false_alarm_probability=_PROBABILITY,
     )
     again = replace(steady, weight=1.0, always=False, changed=False, recurrent=True)
-    recurrent = find_late(np.where(late & ~is_first, 0.0, excess), again)
-    stretches: list[Stretch] = []
+    recurrent = late.find_late(np.where(is_late & ~is_first, 0.0, excess), again)
+    stretches: list[late.Stretch] = []
     for stretch in (
         # Hiccups of busy hosts last up to eight steps, and two may follow each other.
-        *(s for s in find_late(excess, steady) if s.num_late >= _WINDOW_STEPS),
-        *find_high(excess, threshold, _PROBABILITY),
+        *(s for s in late.find_late(excess, steady) if s.num_late >= _WINDOW_STEPS),
+        *late.find_high(excess, threshold, _PROBABILITY),
         *(s for s in recurrent if not s.is_steady),
     ):
-        if not is_among(stretches, stretch):
+        if not late.is_among(stretches, stretch):
             stretches.append(stretch)
     return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
 
 
-def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
+def _late_cells(excess: Matrix, stretch: late.Stretch) -> Flags:
     """The steps of a stretch in which its rank was late; of a steady one all [columns]."""
-    late: Flags = (excess[stretch.unit, stretch.columns] > stretch.threshold) | stretch.is_steady
-    return late
+    beyond = excess[stretch.unit, stretch.columns]
+    is_late: Flags = (beyond > stretch.threshold) | stretch.is_steady
+    return is_late
 
 
 def _who_costs(
-    steps: Steps, levels: Levels, stretches: Sequence[Stretch]
-) -> tuple[list[Stretch], Matrix]:
+    steps: Steps, levels: Levels, stretches: Sequence[late.Stretch]
+) -> tuple[list[late.Stretch], Matrix]:
     """The stretches whose repair would save time, and how much: seconds, [ranks, steps]."""
     remaining = list(stretches)
     usual = levels.seconds * levels.common
@@ -219,7 +213,7 @@ def _who_costs(
         del remaining[ratios.index(min(ratios))]
 
 
-def _doubts(excess: Matrix, stretches: list[Stretch]) -> Iterator[str]:
+def _doubts(excess: Matrix, stretches: list[late.Stretch]) -> Iterator[str]:
     """A warning where the noise drags on for longer than the tests were calibrated for."""
     healthy = excess.copy()
     for stretch in stretches:
@@ -248,33 +242,27 @@ def _name_slow(episodes: list[Episode], doubts: tuple[str, ...]) -> Verdict:
     )
 
 
-def _episode(steps: Steps, levels: Levels, stretch: Stretch, saved: Matrix) -> Episode:
+def _episode(steps: Steps, levels: Levels, stretch: late.Stretch, saved: Matrix) -> Episode:
     unit, columns = stretch.unit, stretch.columns
-    late = _late_cells(levels.excess, stretch)
-    inside = levels.excess[unit, columns][late]
+    is_late, span = _late_cells(levels.excess, stretch), span_of(steps, stretch.columns)
+    inside = levels.excess[unit, columns][is_late]
     seconds = np.nan_to_num(steps.seconds[:, columns], nan=-np.inf)
-    start, end = (int(steps.numbers[column]) for column in (stretch.first, stretch.last))
-    ongoing, is_for_good = stretch.last >= len(steps.numbers) - 2, levels.is_slow[unit]
-    if is_for_good and stretch.first <= 1 and ongoing:
-        span = "from the first recorded step to the last"
-    else:
-        span = f"from step {start} to {end}{', the end of the recording' if ongoing else ''}"
-    usual = "the faster ranks' time" if is_for_good else "its own usual time"
+    usual = "the faster ranks' time" if levels.is_slow[unit] else "its own usual time"
+    end = ", the end of the recording" * span["ongoing"]
+    steps_of = f"from step {span['start_step']} to {span['end_step']}{end}"
+    if levels.is_slow[unit] and stretch.first <= 1 and span["ongoing"]:
+        steps_of = "from the first recorded step to the last"
     often = "" if stretch.is_steady else "now and then "
-    num_late = stretch.num_late if stretch.is_steady else int(late.sum())
+    num_late = stretch.num_late if stretch.is_steady else int(is_late.sum())
     why = (
         f"Rank {steps.ranks[unit]} took {float(np.exp(nan_stats.median(inside))):.2f} times "
-        f"{usual} {often}{span}; it was so in {num_late:,} of {stretch.num_known:,} steps."
+        f"{usual} {often}{steps_of}; it was so in {num_late:,} of {stretch.num_known:,} steps."
     )
+    late_seconds = nan_stats.median(steps.seconds[unit, columns][is_late] * -np.expm1(-inside))
     return Episode(
-        start_step=start,
-        end_step=end,
-        columns=columns,
-        ongoing=ongoing,
+        **span,
         ranks=(steps.ranks[unit],),
-        late_seconds=float(
-            nan_stats.median(steps.seconds[unit, columns][late] * -np.expm1(-inside))
-        ),
+        late_seconds=float(late_seconds),
         lost_by_step=saved[unit, columns],
         last_share=float(np.mean(np.argmax(seconds, axis=0) == unit)),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
@@ -305,7 +293,7 @@ def judge_independent(steps: Steps, scores: Scores) -> tuple[Verdict, tuple[Epis
         for name in HELD
         if name in account.host
     }
-    held = held_episodes(steps, scores, costs, WINDOW_STEPS)
+    held = held_episodes(steps, scores, costs, late.WINDOW_STEPS)
     by_furthest = [_reindex_to_leading_rank(steps, episode) for episode in held]
     rows = np.flatnonzero(np.count_nonzero(~np.isnan(steps.seconds), axis=1) > 1).tolist()
     if len(rows) <= 1:
@@ -350,7 +338,7 @@ def _measure_loss(paces: Steps, updates: Matrix, episode: Episode) -> tuple[floa
     is_known = ~np.isnan(others).all(axis=0)
     outside = np.delete(np.where(is_known, paces.seconds[row], np.nan), slots)
     usual_ratio = 1.0
-    if np.count_nonzero(~np.isnan(outside)) >= WINDOW_STEPS:
+    if np.count_nonzero(~np.isnan(outside)) >= late.WINDOW_STEPS:
         others_outside = nan_stats.median(np.delete(others, slots, axis=1))
         usual_ratio = float(nan_stats.median(outside) / others_outside)
     count, spent = float(counts.sum()), float(np.nansum(paces.seconds[row, slots] * counts))

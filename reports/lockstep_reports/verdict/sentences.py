@@ -14,10 +14,10 @@ import numpy as np
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_outcomes.progress.missing import rank_words
 from lockstep_reports import nan_stats
+from lockstep_reports.chance import tail_bound
 from lockstep_reports.recording.account import MAY_WAIT, PLANNED_PHASES, Account
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.candidates import Candidate
-from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.late import FALSE_ALARM_PROBABILITY
 from lockstep_reports.search.score import MIN_EFFECT_RATIO, Scores, last_share
 from lockstep_reports.verdict.losses import Loss
@@ -51,22 +51,17 @@ class Owner(NamedTuple):
 
 OWNERS = {
     "stopped": Owner(
-        "stood still with their processes",
-        "process_stopped",
-        "The process of rank {} stood still",
-        "its process stood still",
+        "stood still with their processes", "process_stopped",
+        "The process of rank {} stood still", "its process stood still",
         "processes that stood still",
     ),
     "collector": Owner(
-        "paused to collect garbage",
-        "garbage_collection",
-        "Rank {} paused to collect garbage",
-        "it paused to collect garbage",
+        "paused to collect garbage", "garbage_collection",
+        "Rank {} paused to collect garbage", "it paused to collect garbage",
         "collecting garbage",
     ),
     "queued": Owner(
-        "waited for cores that other processes had",
-        "busy_host",
+        "waited for cores that other processes had", "busy_host",
         share="waiting for cores that other processes had",
     ),
     "data": Owner("loaded data", "loader"),
@@ -74,7 +69,7 @@ OWNERS = {
     "checkpoint": Owner("checkpoints", "checkpoint"),
     "eval": Owner("evaluations", "eval"),
     None: Owner("came late, and no phase says why"),
-}
+}  # fmt: skip
 OWNER_OF_CAUSE = {owner.cause: owner for owner in OWNERS.values() if owner.cause is not None}
 
 

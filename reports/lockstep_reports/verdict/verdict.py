@@ -1,6 +1,7 @@
 """The verdict on a recording, and the episodes that it rests on."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,17 @@ class Episode(EpisodeRecord):
     def lost_seconds(self) -> float:
         """Wall time that the job lost over all the steps."""
         return float(self.lost_by_step.sum())
+
+
+def span_of(steps: Steps, columns: slice) -> dict[str, Any]:
+    """The fields of an episode that say when it was."""
+    first, last = columns.start, columns.stop - 1
+    return {
+        "columns": columns,
+        "start_step": int(steps.numbers[first]),
+        "end_step": int(steps.numbers[last]),
+        "ongoing": last >= len(steps.numbers) - 2,
+    }
 
 
 def rank_by_cost(episode: Episode) -> float:

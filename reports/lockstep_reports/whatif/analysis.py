@@ -91,10 +91,7 @@ class _Split:
 def measure_factors(model: Model, seconds: Matrix, ideal_seconds: Matrix) -> Factors:
     """Levels micro-batches, stages and ranks of a trace in turn.
 
-    Args:
-        model: the trace.
-        seconds: duration of each step as recorded: seconds, [steps].
-        ideal_seconds: the same with every operation ideal.
+    Durations of steps are as recorded, and with every operation ideal: seconds, [steps].
     """
     forward, backward = (_computed(model, name) for name in (FORWARD, BACKWARD))
     lost = float(seconds.mean() - ideal_seconds.mean())
@@ -252,17 +249,15 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class WhatIf:
-    """The answers. Slowdowns are ratios to the ideal step; step matrices are in seconds.
+    """The answers. Slowdowns are ratios to the ideal step; durations of steps are seconds.
 
     Attributes:
-        recorded_seconds: duration of each step as recorded: seconds, [steps].
-        seconds: the same replayed, launch delays left out: seconds, [steps].
-        ideal_seconds: the same with every operation ideal: seconds, [steps].
-        by_type: duration of each step with all ideal but one type, by its name: seconds, [steps].
-        by_replica: the same with all ideal but one replica: seconds, [replicas, steps].
-        by_stage: the same with all ideal but one stage: seconds, [stages, steps].
-        worker_slowdown: the smaller slowdown of a worker's replica and of its stage: ratio,
-            [stages, shards, replicas].
+        recorded_seconds: as recorded [steps].
+        seconds: the same replayed, launch delays left out [steps].
+        ideal_seconds: the same with every operation ideal [steps].
+        by_type: with all ideal but one type, by its name [steps].
+        by_replica: with all ideal but one replica [replicas, steps]; ``by_stage`` likewise.
+        worker_slowdown: the smaller one of its replica and its stage [stages, shards, replicas].
         worst: the worst 3 % of the workers together.
         stages: each stage, as if it were repaired.
         factors: what levelling micro-batches, stages or ranks would save.
@@ -416,11 +411,7 @@ def _worst(rank: Integers, slowdown: Matrix) -> Flags:
 def explain(model: Model, mask: Flags, seconds: Matrix, ideal: Matrix) -> Explanation:
     """Replays without some workers' slowness, and with theirs only.
 
-    Args:
-        model: the trace.
-        mask: the workers [stages, shards, replicas].
-        seconds: duration of each step with all as recorded: seconds, [steps].
-        ideal: the same with all ideal: seconds, [steps].
+    The mask is [stages, shards, replicas]; steps with all as recorded and ideal: seconds, [steps].
     """
     scenarios = [recorded_only(model, workers=~mask), recorded_only(model, workers=mask)]
     return _explanation(model, mask, (seconds, ideal, *step_seconds(model, scenarios)))

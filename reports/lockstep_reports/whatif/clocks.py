@@ -96,16 +96,10 @@ def _on(grid: Grid, name: str, stage: int, shard: int) -> Integers:
 
 
 def leads(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
-    """By how much each rank leaves each kind after the others of its group.
+    """By how much each rank leaves each kind after the others of its group, mean over its groups.
 
-    Args:
-        grid: the operations.
-        kinds: of ``joint_kinds``.
-        end: of each operation: seconds, [operations, replicas, steps].
-
-    Returns:
-        Seconds, [kinds, stages, shards, replicas, steps], the mean over a kind's groups; NaN where
-        the rank takes no part.
+    Ends of operations are seconds, [operations, replicas, steps], the result [kinds, stages,
+    shards, replicas, steps]; NaN where the rank takes no part.
     """
     shape = (len(kinds), *grid.rank.shape, end.shape[2])
     total, count = np.zeros(shape), np.zeros(shape[:-1])

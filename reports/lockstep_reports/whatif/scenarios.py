@@ -107,16 +107,10 @@ Durations = Callable[[Integers], Matrix]
 
 
 def replay(plan: Schedule, durations: Durations, shape: tuple[int, int, int]) -> Matrix:
-    """End of each operation: seconds from the step's begin.
+    """End of each operation since the step's begin [operations, scenarios, replicas, steps].
 
-    Args:
-        plan: the levels.
-        durations: gives the seconds of some operations [n, scenarios, replicas, steps]: the
-            transfer of a communication, the duration of a computation.
-        shape: numbers of scenarios, replicas, steps.
-
-    Returns:
-        Seconds, [operations, scenarios, replicas, steps].
+    ``durations`` gives those of some operations, in the same way: the transfer of a communication,
+    the duration of a computation. The shape is that of scenarios, replicas and steps.
     """
     # One row more than operations: the filler of ``Level.before``, which ends at zero.
     end = np.zeros((plan.count + 1, *shape))
@@ -185,12 +179,7 @@ class Model:
 
 
 class Scenario(NamedTuple):
-    """Which durations stay as recorded, those of some operations of some workers; ideal others.
-
-    Attributes:
-        ops: [operations].
-        workers: [stages, shards, replicas].
-    """
+    """Which durations stay as recorded: of some operations and [stages, shards, replicas]."""
 
     ops: Flags
     workers: Flags
@@ -275,12 +264,8 @@ def step_seconds_of_one(model: Model, replica: Integers, workers: Flags) -> Matr
     """Duration of each step when only one replica stays as recorded: seconds, [scenarios, steps].
 
     All other replicas are then alike, so that a single ideal one represents them: exact, and far
-    cheaper than a replay of all of them.
-
-    Args:
-        model: the trace.
-        replica: index of the replica of each scenario [scenarios].
-        workers: which of its ranks stay as recorded [scenarios, stages * shards].
+    cheaper than a replay of all of them. Indices of replicas are [scenarios]; of their ranks those
+    in ``workers`` stay as recorded [scenarios, stages * shards].
     """
     num_twins = min(2, model.recorded.shape[1])  # the replica, and an ideal one for all others
     return _replay_parts(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.chance import tail_bound
 from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
-from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, unknown
 from lockstep_reports.whatif.analysis import WORST_SHARE, Explanation, WhatIf, ask_what_if, explain
 from lockstep_reports.whatif.grid import NoReplayError
@@ -38,9 +38,7 @@ _MIN_SHARE_OF_STAGE = 0.8  # of its ranks that are slow, for the stage to be slo
 def worst_ranks(what_if: WhatIf) -> Flags | None:
     """The ranks that slow the job by at least half as much as the worst one.
 
-    Returns:
-        A mask [stages, shards, replicas]; None when no single rank slows the job by 1 %, or when
-        too many do.
+    A mask [stages, shards, replicas]; None when none slows it by 1 %, or when too many do.
     """
     rank, slowdown = what_if.model.grid.rank, what_if.worker_slowdown
     num_replayed = min(rank.size, _MAX_REPLAYED, max(8, int(WORST_SHARE * rank.size)))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep_reports.chance import fisher_tail
 from lockstep_reports.recording.align import align
 from lockstep_reports.recording.steps import Member, Steps
-from lockstep_reports.search.chance import fisher_tail
 from lockstep_reports.search.late import Search, collect_late, find_late
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge

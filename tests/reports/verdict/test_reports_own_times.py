@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lockstep_reports.chance import measure_noise
 from lockstep_reports.recording.steps import Steps, timed_steps
-from lockstep_reports.search.chance import measure_noise
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, saved_by_repair
 

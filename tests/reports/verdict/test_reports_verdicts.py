@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_reports.analysis.cost import cost
+from lockstep_reports.chance import tail_bound
 from lockstep_reports.recording.align import align
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict

@@ -107,11 +107,7 @@ class _Series(NamedTuple):
 
 
 def slow_columns(seconds: Matrix) -> Flags:
-    """Which steps are slow beyond the noise [steps].
-
-    Args:
-        seconds: duration of each step [steps]; NaN where unknown.
-    """
+    """Which steps are slow beyond the noise [steps], by their seconds; NaN where unknown."""
     median = nan_stats.median_number(seconds)
     if not median or median <= 0:
         return np.zeros(len(seconds), bool)

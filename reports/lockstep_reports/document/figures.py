@@ -214,11 +214,9 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
 
 
 def _cells(analysis: StepAnalysis) -> tuple[Matrix, float, str, str]:
-    """What the heat map draws.
+    """What the heat map draws [ranks, steps], the least that may be drawn darkest, and their unit.
 
-    Returns:
-        Values [ranks, steps]; the least value that may be drawn darkest; the unit of both; the text
-        after a value when the reader points at it.
+    Last comes the text after a value when the reader points at it.
     """
     if heat_map_quantity(analysis) == "lateness":
         darkest = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3

@@ -47,11 +47,7 @@ class ReaderModule(Protocol):
     """What a reader's module offers."""
 
     def recognises(self, path: Path) -> bool:
-        """Whether the content is of this kind; reads little of it.
-
-        Raises:
-            ValueError, OSError: it cannot be read, so it is not.
-        """
+        """Whether the content is of this kind; where it raises ValueError or OSError it is not."""
 
     def read(self, path: Path, options: ReadOptions) -> Recording | LogRecording:
         """The recording; raises ValueError or OSError with one sentence for the user."""

@@ -70,8 +70,7 @@ def _read_newest(
 ) -> tuple[Steps, tuple[Page, ...]]:
     """The last attempt that has any steps, or that ended without a step, with its pages.
 
-    Raises:
-        NoStepsError: the first reason why there are none, where no attempt has ended or stands.
+    Raises the first NoStepsError where none has ended or stands.
     """
     first_error: NoStepsError | None = None
     without_steps: tuple[Steps, tuple[Page, ...]] | None = None

@@ -189,8 +189,7 @@ def _add_event(trace: _Trace, event: dict[str, Any]) -> None:
 def _events(file: Path, headers: list[str]) -> Iterator[dict[str, Any]]:
     """Events one by one, in the memory of a block; ``headers`` takes the text around them.
 
-    Raises:
-        ValueError: the trace is cut short or is not JSON.
+    Raises ValueError where the trace is cut short or is not JSON.
     """
     text, is_within = "", False
     for block in blocks(file, most=MAX_BYTES):

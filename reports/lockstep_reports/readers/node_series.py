@@ -85,8 +85,7 @@ SERIES: tuple[Trouble, ...] = (
 def add_node_series(recording: Recording, address: str) -> Recording:
     """The recording with what a Prometheus knows of its nodes, from before the run to after it.
 
-    Raises:
-        ValueError: the server does not answer.
+    Raises ValueError where the server does not answer.
     """
     steps = recording.steps
     nodes = tuple(sorted({*steps.nodes} - {""}))

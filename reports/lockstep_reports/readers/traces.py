@@ -58,11 +58,7 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def layout_of(meta: dict[str, Any] | None, recorded: Layout) -> Layout:
-    """The layout of the file; where the file has no size, the one that the rows show.
-
-    Raises:
-        ValueError: the rows go beyond a size of the file.
-    """
+    """The layout of the file, or the one that the rows show; ValueError where they go beyond it."""
     if meta is None:
         return recorded
     merged = asdict(recorded)
@@ -218,8 +214,7 @@ def _seconds(table: pa.Table, name: str) -> Seconds:
 def _possible_rows(table: pa.Table, notes: list[str]) -> pa.Table:
     """Rows whose times can be true and whose type is known; ``notes`` takes what is left out.
 
-    Raises:
-        ValueError: no such row is left, or a column of seconds holds something else.
+    Raises ValueError where no such row is left, or a column of seconds holds something else.
     """
     count = table.num_rows
     table = table.drop_null() if any(column.null_count for column in table.columns) else table
@@ -257,10 +252,9 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Integers]:
 
 
 def _integers(path: Path, table: pa.Table, name: str) -> Integers:
-    """A column of integers [rows]; a column that the file lacks is filled with its default.
+    """A column of integers [rows], or of its default where the file lacks it.
 
-    Raises:
-        ValueError: a value is not an integer, or out of range.
+    Raises ValueError where a value is not an integer, or out of range.
     """
     if name not in table.column_names:
         return np.full(table.num_rows, _DEFAULTS[name], np.int64)

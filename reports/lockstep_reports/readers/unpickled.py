@@ -136,11 +136,7 @@ def json_values(data: bytes) -> Any:
 
 
 def check_size(value: Any) -> None:
-    """Refuses a value that is too deep or, written out, too large; or with a huge integer.
-
-    Raises:
-        ValueError: it is; the text says how.
-    """
+    """Raises ValueError for a value too deep or, written out, too large; or with a huge integer."""
     num_values, level = 0, [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []

@@ -32,11 +32,7 @@ class Window(NamedTuple):
 
 
 def parse_bound(text: str, now_seconds: float) -> Bound:
-    """A step (``400``), a time (ISO 8601, epoch seconds, ``now``) or time ago (``-15m``).
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """A step (``400``), a time (ISO 8601, epoch seconds, ``now``) or time ago; else ValueError."""
     if re.fullmatch(r"\d{1,15}(\.\d+)?", text):
         number = float(text)
         return Bound(wall_seconds=number) if number >= _FIRST_TIME else Bound(step=int(number))
@@ -50,11 +46,7 @@ def parse_bound(text: str, now_seconds: float) -> Bound:
 
 
 def cut_inside(recording: Recording, window: Window) -> Recording:
-    """The part of a recording inside a window.
-
-    Raises:
-        ValueError: no step lies inside, or the recording has no steps.
-    """
+    """The part of a recording inside a window; ValueError where no step lies inside."""
     if window == Window():
         return recording
     steps = recording.steps
@@ -68,11 +60,7 @@ def cut_inside(recording: Recording, window: Window) -> Recording:
 
 
 def cut_before(recording: Recording, window: Window) -> Recording:
-    """What lies before a window: its baseline.
-
-    Raises:
-        ValueError: no step lies before it, or the window has no begin.
-    """
+    """What lies before a window: its baseline; ValueError where no step does, or without begin."""
     if window.first is None:
         raise ValueError("a run is compared with itself only before a window; give --from")
     is_after = _is_inside(recording.steps, Window(first=window.first))

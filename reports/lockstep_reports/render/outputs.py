@@ -97,12 +97,7 @@ class Outputs:
         return tuple(path for path in self._list_paths() if path != STDOUT)
 
     def write(self, document: Document) -> None:
-        """Renders every format, then writes them.
-
-        Raises:
-            ValueError: a format cannot be made from this recording.
-            OSError: a file cannot be written; the error names it.
-        """
+        """Renders every format, then writes them; raises ValueError, or OSError with the file."""
         if self.board is not None and "html" in self.paths:
             link = "the board over the same time", link_to(self.board, self.paths["html"])
             document = replace(document, links=(*document.links, link))

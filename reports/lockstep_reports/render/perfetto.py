@@ -9,11 +9,7 @@ from lockstep_reports.document.timeline import RANKS_PROCESS, VERDICT_PROCESS, n
 
 
 def render(document: Document, path: Path) -> bytes:
-    """The trace as JSON, in gzip when the path ends in .gz.
-
-    Raises:
-        ValueError: nothing of the recording has a time.
-    """
+    """The trace as JSON, in gzip when the path ends in .gz; ValueError where nothing has a time."""
     events = [
         name_track("process_name", VERDICT_PROCESS, 0, "verdict"),
         name_track("process_name", RANKS_PROCESS, 0, "ranks"),

@@ -35,11 +35,7 @@ class PrometheusSource:
         self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
 
     def poll(self) -> Snapshot:
-        """The ranks now.
-
-        Raises:
-            ValueError: the server does not answer, or has no such rank.
-        """
+        """The ranks now; ValueError where the server does not answer, or has no such rank."""
         now = time.time()
         ranks = self._server.instant(select(training.RANK_INFO, *self._matchers), now)
         nodes = {_key(series): series.labels.get(NODE.name, "") for series in ranks}

@@ -93,11 +93,7 @@ class SnapshotSource(Protocol):
     """Gives one snapshot after another."""
 
     def poll(self) -> Snapshot:
-        """The ranks now.
-
-        Raises:
-            ValueError: no rank can be shown; the text says why.
-        """
+        """The ranks now; ValueError where none can be shown."""
 
     def close(self) -> None:
         """Closes connections."""

@@ -308,11 +308,7 @@ class WhatIf:
 
 
 def ask_what_if(trace: OperationTrace) -> WhatIf:
-    """Replays a trace with every question's durations.
-
-    Raises:
-        NoReplayError: it cannot be replayed; the text says why.
-    """
+    """Replays a trace with every question's durations; raises NoReplayError."""
     model, clocks = _make_one_clock(trace)
     grid = model.grid
     reported, scenarios = _scenarios_by_type(model)

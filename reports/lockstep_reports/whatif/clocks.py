@@ -268,10 +268,9 @@ def _jumps(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
 
 
 def _possible_steps(grid: Grid) -> Grid:
-    """The grid without the steps whose times cannot be true: nobody worked for most of the step.
+    """The grid without steps whose times cannot be true: nobody worked for most of them.
 
-    Raises:
-        NoReplayError: no step is left.
+    Raises NoReplayError where none is left.
     """
     busy = np.zeros((*grid.rank.shape, len(grid.steps)))
     np.add.at(busy, (grid.stage, grid.shard), grid.duration)

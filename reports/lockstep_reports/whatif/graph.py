@@ -93,8 +93,7 @@ _DIRECTIONS = (
 def pair(ranks: list[RankStep]) -> tuple[Pairs, Pairs]:
     """What point-to-point operations wait for: (earlier, later), and each send with its receive.
 
-    Raises:
-        NoReplayError: a stage has not as many as its computations need.
+    Raises NoReplayError where a stage has not as many as its computations need.
     """
     edges: Pairs = []
     real: dict[tuple[str, int, int], list[int]] = {}
@@ -214,11 +213,7 @@ class Graph:
 
 
 def build_graph(grid: Grid, layout: Layout) -> Graph:
-    """The dependencies, read from the first step of the first replica.
-
-    Raises:
-        NoReplayError: its operations fit no known schedule.
-    """
+    """The dependencies in the first replica's first step; NoReplayError if they fit no schedule."""
     in_parallel = layout.replicas * layout.sequence > 1
     ranks = reference_step(grid)
     edges, pairs = pair(ranks)

@@ -71,13 +71,9 @@ class Grid:
 
 
 def lay_out(trace: OperationTrace) -> Grid:
-    """The trace's complete steps as one block.
+    """The trace's complete steps as one block; NoReplayError where nothing complete is left.
 
-    Rare operations, replicas with gaps in most steps and steps with a gap are left out, with a
-    note.
-
-    Raises:
-        NoReplayError: nothing complete is left.
+    Rare operations, replicas with gaps in most steps and steps with a gap go, with a note.
     """
     notes: list[str] = []
     stages, shards = int(trace.stage.max()) + 1, int(trace.shard.max()) + 1

@@ -42,11 +42,7 @@ class Schedule:
 
 
 def schedule(graph: Graph) -> Schedule:
-    """Sorts the operations into levels; a group stands on one level.
-
-    Raises:
-        NoReplayError: operations wait for each other in a circle.
-    """
+    """Sorts operations into levels, a group on one; NoReplayError where they wait in a circle."""
     count = len(graph.group)
     # A group moves as one unit, any other operation is a unit of its own.
     ungrouped = np.flatnonzero(graph.group < 0)
@@ -186,11 +182,7 @@ class Scenario(NamedTuple):
 
 
 def make_model(grid: Grid, layout: Layout) -> Model:
-    """Graph, transfers and ideal durations of a grid.
-
-    Raises:
-        NoReplayError: the trace fits no known schedule.
-    """
+    """Graph, transfers and ideal durations of a grid; NoReplayError if it fits no schedule."""
     graph = build_graph(grid, layout)
     recorded = _remove_waiting(grid, graph)
     negative = recorded < 0

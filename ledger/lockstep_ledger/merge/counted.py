@@ -25,7 +25,7 @@ _EXACT = 2.0**20
 """Parts of a second in which windows count: what is taken back leaves nothing of a rounding."""
 
 
-class Booked(msgspec.Struct):
+class Booked(msgspec.Struct, omit_defaults=True):
     """What counters and windows hold of a job.
 
     Attributes:

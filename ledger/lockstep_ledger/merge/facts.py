@@ -50,7 +50,7 @@ class SettledRun(msgspec.Struct, array_like=True):
     time: float
 
 
-class JobFacts(msgspec.Struct):
+class JobFacts(msgspec.Struct, omit_defaults=True):
     """What is known of a job beside the spans of its nodes.
 
     Attributes:

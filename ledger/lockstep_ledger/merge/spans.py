@@ -13,7 +13,7 @@ PART_PREFIX = "\n"
 """Begins the name under which a part of an allocation has its spans; no node has it in its own."""
 
 
-class End(msgspec.Struct):
+class End(msgspec.Struct, omit_defaults=True):
     """What a ``job_finished`` states.
 
     Attributes:
@@ -33,7 +33,7 @@ class End(msgspec.Struct):
     is_vouched: bool = True
 
 
-class Span(msgspec.Struct):
+class Span(msgspec.Struct, omit_defaults=True):
     """From a start to an end; the state of a node is its newest one.
 
     Attributes:
@@ -43,7 +43,7 @@ class Span(msgspec.Struct):
         bound: begin of the next span of this node, which ends this one at the latest.
         ending: None also where a requeue ended it.
         end_received: first receipt of its end.
-        stray: attempt of an end in it whose start is not.
+        strays: attempts of ends in it whose starts are not.
         after_requeue: of an end without a start: when the job went back to the queue before.
         heard, alive: newest event, and newest one that is no ``job_finished``.
         is_launched: whether ``job_started`` opened it.
@@ -71,7 +71,7 @@ class Span(msgspec.Struct):
     bound: float | None = None
     ending: End | None = None
     end_received: float | None = None
-    stray: int | None = None
+    strays: list[int] = []
     after_requeue: float | None = None
     heard: float = 0.0
     alive: float = 0.0

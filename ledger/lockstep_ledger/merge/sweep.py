@@ -61,7 +61,7 @@ class Source:
         """
         if not self.spans or order_of(event) <= tuple(self.spans[-1].last):
             return True
-        if event.kind in _STARTS and any(span.stray == event.attempt for span in self.spans):
+        if event.kind in _STARTS and any(event.attempt in span.strays for span in self.spans):
             return True
         return event.kind in _STARTS and event.time <= self.spans[-1].heard
 
@@ -74,15 +74,11 @@ class Source:
 
     def list_before(self, event: Event) -> list[Span]:
         """Spans of a node that neither an event nor anything after it can change."""
-        if not self.is_node:
+        if not self.is_node or any(span.strays or span.is_inverted for span in self.spans):
             return []
         return list(
             takewhile(
-                lambda span: (
-                    tuple(span.last) < order_of(event)
-                    and span.heard < event.time
-                    and span.stray is None
-                ),
+                lambda span: tuple(span.last) < order_of(event) and span.heard < event.time,
                 self.spans,
             )
         )
@@ -109,7 +105,7 @@ class Source:
         elif kind == "job_finished" and (span is None or self.requeue_waits is not None):
             self._end_without_start(event)
         elif kind == "job_finished" and span is not None:
-            span.stray = event.attempt
+            _note_stray(span, event)
         elif kind == "job_requeued":
             if span is not None and is_open:
                 span.end, span.end_received = event.time, event.received_seconds
@@ -214,6 +210,12 @@ def _sweep(source: Source, ordered: list[Event], frame: Frame) -> tuple[Source, 
     return source, rows
 
 
+def _note_stray(span: Span, event: Event) -> None:
+    """Notes an end in a span whose start is not in it: that start may come yet."""
+    if event.attempt not in span.starts:
+        span.strays = sorted({*span.strays, event.attempt})
+
+
 def _early_ends(source: Source, ordered: Sequence[Event]) -> dict[int, Event]:
     """By attempt, the end of a node before its start, where a clock was set back: it ends that."""
     begun = {attempt for span in source.spans for attempt in span.starts}
@@ -233,7 +235,7 @@ def _close(span: Span, event: Event, time: float | None = None) -> None:
     status = event.fields.get("exit_code")
     span.end = event.time if time is None else time
     span.end_received = event.received_seconds
-    span.stray = None if event.attempt in span.starts else event.attempt
+    _note_stray(span, event)
     span.ending = End(
         order=order_of(event),
         outcome=event.text("outcome") or "unknown",

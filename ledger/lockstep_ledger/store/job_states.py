@@ -21,7 +21,7 @@ from lockstep_ledger.store.tables import aliases, jobs, marks, spans
 from lockstep_records.events.event import Event
 
 _decode_facts = msgspec.json.Decoder(JobFacts).decode
-_decode_span = msgspec.json.Decoder(Span).decode
+decode_span = msgspec.json.Decoder(Span).decode
 _encode = msgspec.json.Encoder().encode
 _SPANS = select(spans).where(spans.c.job == bindparam("number")).order_by(spans.c.number)
 _ADD_JOBS = insert(jobs)
@@ -79,7 +79,7 @@ def load(connection: Connection, row: Row[Any]) -> JobState:
     state = JobState(_decode_facts(row.facts), record=record_of_json(row.state))
     by_node: dict[str, list[Span]] = defaultdict(list)
     for span in connection.execute(_SPANS, {"number": row.number}):
-        by_node[span.node].append(_decode_span(span.state))
+        by_node[span.node].append(decode_span(span.state))
     state.sources = {name: Source(name, found) for name, found in by_node.items()}
     state.num_spans = sum(map(len, by_node.values()))
     if SCHEDULER in state.sources:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, func, select
 from lockstep_ledger.merge.derive import ratios
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
 from lockstep_ledger.merge.record import Record, read_at, record_of_json
-from lockstep_ledger.store.job_states import ID_PREFIX
+from lockstep_ledger.store.job_states import ID_PREFIX, decode_span
 from lockstep_ledger.store.tables import aliases, amendments, events, jobs, spans
 from lockstep_outcomes.prices.price import Pricing
 
@@ -163,26 +163,19 @@ def _reports(
 def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:
     """The newest span of each node, and of the scheduler."""
     query = select(spans).where(spans.c.job == number).order_by(spans.c.node, spans.c.number)
-    newest = {row.node: json.loads(row.state) for row in connection.execute(query)}
+    newest = {row.node: decode_span(row.state) for row in connection.execute(query)}
     names = ("outcome", "failure_class", "cause", "reason", "rank")
     return [
         {
             "node": node,
-            "start": span["begin"] if span["has_start"] else None,
-            "end": span["end"],
-            "gpus": _gpus(span),
-            **{name: (span["ending"] or {}).get(name) for name in names},
+            "start": span.begin if span.has_start else None,
+            "end": span.end,
+            "gpus": (span.gpus_started or span.gpus_reported or [(0.0, span.num_ranks)])[-1][1],
+            **{name: getattr(span.ending, name, None) for name in names},
         }
         for node, span in newest.items()
         if node.isprintable()
     ]
-
-
-def _gpus(span: Mapping[str, Any]) -> float | None:
-    """The newest word on the GPUs of a span, by its best source."""
-    stated = span["gpus_started"] or span["gpus_reported"]
-    found: float | None = stated[-1][1] if stated else span["num_ranks"]
-    return found
 
 
 def _amendments(connection: Connection, number: int) -> list[dict[str, Any]]:

@@ -101,7 +101,7 @@ OPEN_STATES = frozenset({
     "PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
 })  # fmt: skip
 ENDED_STATES = frozenset(filter(str.isupper, SCHEDULER_SIGNS))
-_NO_NODE = "None assigned"
+_NO_NODE, _NO_ACCOUNTING = "None assigned", "accounting storage is disabled"
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?=(\d+)")
 _SHARES = re.compile(r"gres/(shard|mps)(?::[\w.-]+)?=(\d+)")
@@ -121,7 +121,6 @@ COLUMNS = (
 )  # fmt: skip
 """What ``sacct`` is asked for; a table with other columns is read too."""
 _SACCT = ("sacct", "--allusers", "--duplicates", "--allocations", "--parsable")
-_NO_ACCOUNTING = "accounting storage is disabled"
 _TASK_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,3})?")
 _REPORT_TIMEOUT_SECONDS, _SLACK_SECONDS = 5.0, 10.0
 _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
@@ -278,9 +277,7 @@ def ask_sacct(
 def ended_state(job_id: str, last_sign_seconds: float) -> str:
     """State of the run in which a job gave its last sign; empty where Slurm does not say.
 
-    Args:
-        job_id: as Slurm writes it; another id is none of its jobs.
-        last_sign_seconds: wall clock.
+    An id that is not as Slurm writes it is of none of its jobs.
     """
     if not _TASK_ID.fullmatch(job_id):
         return ""
@@ -385,13 +382,16 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition])
     nodes, partition = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
     gpus, model, source = _gpus(row, partition)
     most = partition.gpus * nodes if partition and nodes else 0
+    state, submit = state_of(_first(row, "State") or "")[0], _time(_first(row, "Submit"), zone)
+    has_node = row.get("NodeList") != _NO_NODE
+    given = None if has_node or state in OPEN_STATES else submit
     return SlurmRun(
-        state=state_of(_first(row, "State") or "")[0],
-        submit=_time(_first(row, "Submit"), zone),
+        state=state,
+        submit=submit,
         eligible=_time(_first(row, "Eligible"), zone),
-        # What was cancelled in the queue again has a start and no node.
-        start=None if row.get("NodeList") == _NO_NODE else _time(_first(row, "Start"), zone),
-        end=_time(_first(row, "End"), zone),
+        # What gave its last node away or was cancelled in the queue again has a start, and no node.
+        start=_time(_first(row, "Start"), zone) if has_node else None,
+        end=_time(_first(row, "End"), zone) or given,
         nodes=nodes,
         gpus=min(gpus, most) if gpus and most else gpus,
         gpus_stated=gpus if gpus and 0 < most < gpus else None,

@@ -115,7 +115,7 @@ class Derivation:
             return False
         for span in changed:
             key = (span.node, span.number)
-            if key not in run.held or run.words[key] != span.num_words:
+            if key not in run.held or run.words[key] != len(span.stated):
                 return False
             micros = micros_of(span, run.scheduler_end, facts.gpus_of_node, is_over=False)
             run.hold(span, micros)

@@ -62,7 +62,7 @@ class Run:
             sums[state] -= number
         for state, number in micros.items():
             sums[state] = sums.get(state, 0) + number
-        self.held[key], self.words[key] = micros, span.num_words
+        self.held[key], self.words[key] = micros, len(span.stated)
 
     @property
     def until(self) -> float:

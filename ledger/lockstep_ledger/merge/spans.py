@@ -106,21 +106,20 @@ class Span(msgspec.Struct, omit_defaults=True):
         return self.end is None or self.is_inverted
 
     @property
-    def num_words(self) -> int:
-        """Number of words on its GPUs that differ from the one before."""
-        return len(self.gpus_started) + len(self.gpus_reported)
+    def stated(self) -> list[tuple[float, float]]:
+        """Words on its GPUs of the best source that has any."""
+        return self.gpus_started or self.gpus_reported
 
     def gpus(self, gpus_of_node: float | None) -> float:
         """GPUs of the node now, by the best source that states them; 0 where none does."""
-        stated = self.gpus_started or self.gpus_reported
-        if stated:
-            return stated[-1][1]
+        if self.stated:
+            return self.stated[-1][1]
         return (self.num_ranks or 0.0) if gpus_of_node is None else gpus_of_node
 
     def intervals(self, end: float | None, gpus_of_node: float | None, model: str
                   ) -> list[Interval]:  # fmt: skip
         """What it holds up to an end; the first word on its GPUs holds from its begin."""
-        stated = self.gpus_started or self.gpus_reported or [(0.0, self.gpus(gpus_of_node))]
+        stated = self.stated or [(0.0, self.gpus(gpus_of_node))]
         return list(step_intervals(self.begin, end, [(*each, model) for each in stated]))
 
     def is_of(self, frame: "Frame", before: "Span | None") -> bool:

@@ -170,7 +170,7 @@ def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:
             "node": node,
             "start": span.begin if span.has_start else None,
             "end": span.end,
-            "gpus": (span.gpus_started or span.gpus_reported or [(0.0, span.num_ranks)])[-1][1],
+            "gpus": span.stated[-1][1] if span.stated else span.num_ranks,
             **{name: getattr(span.ending, name, None) for name in names},
         }
         for node, span in newest.items()

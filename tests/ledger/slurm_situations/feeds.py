@@ -21,6 +21,8 @@ ENDED = ExpectedJob("succeeded", gpu_seconds=(1,), queue_wait_seconds="first_sta
 SHORT = submit("a", "sleep 3", "--gpus=1")
 UNTIL_LET_GO = submit("a", "until [ -e {out} ]; do sleep 0.2; done", "--gpus=1")
 LET_GO = slurm("touch {out}")
+TWO_HOURS_ON = """import json; p = "{deploy}/../feed.json"; state = json.load(open(p))
+state["until"] += 7200; json.dump(state, open(p, "w"))"""
 
 
 def _outage(name: str, why: str, daemon: str) -> Situation:
@@ -94,6 +96,25 @@ SITUATIONS = (
         "slurmdbd restarts",
         "sacct fails with status 1; the feed waits, and slurmctld keeps the end for slurmdbd.",
         "slurmdbd",
+    ),
+    Situation(
+        "slurmdbd is away for two hours",
+        "The rows come two hours after the last poll, by the times that the feed remembers.",
+        (
+            UNTIL_LET_GO,
+            running("a"),
+            poll(),
+            stop("slurmdbd"),
+            LET_GO,
+            pause(4),
+            stop("feed"),
+            slurm(f"python3 -c '{TWO_HOURS_ON}'"),
+            start("slurmdbd"),
+            start("feed"),
+            wait("a"),
+            poll(),
+        ),
+        (ENDED,),
     ),
     _outage(
         "the database restarts",

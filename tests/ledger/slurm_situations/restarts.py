@@ -201,6 +201,18 @@ SITUATIONS = (
         ),
     ),
     Situation(
+        "a job that goes on without a lost node",
+        "--no-kill: a change of size, no run and no requeue; the node counts until Slurm took it.",
+        (
+            submit("a", "sleep 70", "--no-kill", "-N2", "--gpus-per-node=8"),
+            running("a"),
+            crash("{n2}"),
+            wait("a"),
+            start("slurmd@{n2}"),
+        ),
+        (ExpectedJob("succeeded", gpu_seconds=(16, 8), attempts=1, disagreement=False),),
+    ),
+    Situation(
         "slurmd stopped for a while",
         "An upgrade of slurmd leaves the ranks alone and returns in time: one attempt, no failure.",
         (

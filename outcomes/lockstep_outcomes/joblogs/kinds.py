@@ -163,7 +163,7 @@ KINDS: tuple[Kind, ...] = (
           r"^\S*(?:Error|Exception)\b.*(?:shapes cannot be multiplied|must match|(?:size|shape) mismatch|is invalid for input of size|to match target batch_size|incompatible shapes?|same size)"),
     _kind("not_finite_locally", _C, "user", "rank", "the loss of one rank was not finite", "in local", r"\bRank (?P<tasks>\d{1,6}): found (?:NaN|Inf)\w* in local "),
     _kind("not_finite", _C, "user", "workload", "the loss was not finite",
-          "NaN|Nan|NAN|nan loss|nan grad|is nan|was nan|became nan|become nan|found nan|topping training|is inf|is -inf|was inf|became inf|become inf|inf loss|inf grad| Inf|finite|diverged|Error|Exception|Interrupt",
+          "NaN|Nan|NAN|nan loss|nan grad|topping training|is inf|is -inf|was inf|became inf|become inf|inf loss|inf grad| Inf|finite|diverged| nan|=nan|(nan| inf | inf.| inf,|=inf|(inf| inf\n",
           r"(?i)^\S*(?:Error|Exception|Interrupt)\b.*(?:\bnan\b|\binf\b|non-?finite|not finite)|\bloss (?:is|became|has become|was) (?:nan|inf|-inf)\b|\b(?:nan|inf|non-?finite) (?:loss|grad\w*) (?:detected|found|encountered)|found nan in|loss (?:has )?diverged|stopping training.{0,40}\bnan\b"),
     _kind("device_assert", _C, "user", "rank", "an assertion failed on the GPU",
           "device-side assert|Assertion `", r"device-side assert triggered"),

@@ -48,9 +48,10 @@ _ISO = re.compile(
     r"(?<!\d)(20\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
     r"(?: ?(AM|PM)\b)?\s?(Z|[+-]\d\d:?\d\d(?!\d))?"
 )
-_GLOG = re.compile(r"(?:^|[\s\]\[])[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
+# Each begins with few characters that it may begin with, which makes its search several times faster.
+_GLOG = re.compile(r"[IWEF](?<![^\s\]\[].)(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
 _NAMED = re.compile(
-    r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2})"
+    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?<!\w...) {1,2}(\d{1,2})"
     r"(?: (20\d\d))? (\d\d):(\d\d):(\d\d)(?: (AM|PM))?(?: ([A-Z]{3,4}))?(?: (20\d\d))?"
 )
 # Abbreviations with one meaning only; CST, IST and BST have several.
@@ -124,7 +125,8 @@ def split_prefix(text: str) -> tuple[Origin, str]:
             break
     body = text[end:]
     rank = labels.get("rank")
-    if rank is None and (inside := _INSIDE.search(body, 0, _SEARCHED_CHARACTERS)):
+    may_name = rank is None and ("ank" in body or "GLOBAL_RANK" in body)
+    if may_name and (inside := _INSIDE.search(body, 0, _SEARCHED_CHARACTERS)):
         rank = next(value for value in inside.groups() if value is not None)
     return (
         Origin(
@@ -144,7 +146,7 @@ def find_stamp(text: str, year: int) -> Stamp | None:
         stamp = _find_written(head, year)
     except ValueError:
         stamp = None
-    epoch = _EPOCH.search(head)
+    epoch = _EPOCH.search(head) if "time_ms" in head or head[:1] == "R" else None
     if epoch is None:
         if stamp is None:
             return None

@@ -364,10 +364,11 @@ class Scan:
             body = clean(raw[len(prefix) :])
             if not raw.startswith(prefix) or not body or body[0].isspace():
                 continue
-            match = _RAISED.fullmatch(body)
-            if match and not any(kind.pattern.search(body) for kind in KINDS[:_LAST]):
+            match, kind = _RAISED.fullmatch(body), KIND_BY_NAME["exception"]
+            is_known = match is None or kind.pattern.match(body) is not None
+            if match and not is_known and not any(k.pattern.search(body) for k in KINDS[:_LAST]):
                 own = replace(line, text=body, body=body, number=number)
-                self._add_exception(KIND_BY_NAME["exception"], match, own)
+                self._add_exception(kind, match, own)
             return
 
     def _add_exception(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:

@@ -16,6 +16,8 @@ _PREFIXES = tuple(
         r"\s*\[rank[ :]{0,2}(?P<rank>\d{1,6})\]:?\s?",
         r"\s*\[task (?P<task>\d{1,6})\]\s?",
         r"\((?:[\w.:]{1,80} pid=\d+|raylet)(?:, ip=(?P<node>[\d.:a-f]{3,45}))?\)\s?",
+        r"\s{2,20}\| ",  # members of an exception group
+        r"\[(?P<node>(?!rank)[a-z][\w.-]{0,80}-\d{1,6})(?: [\w.-]{1,60})?\]:?\s",
         r"\s*\[default(?P<local>\d{1,4})\]:\s?",
         r"\s*\[(?:trainer|worker|role_\w+)(?P<local>\d{1,4})\]:\s?",
         (
@@ -48,7 +50,7 @@ _ISO = re.compile(
     r"(?<!\d)(20\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
     r"(?: ?(AM|PM)\b)?\s?(Z|[+-]\d\d:?\d\d(?!\d))?"
 )
-# Each begins with few characters that it may begin with, which makes its search several times faster.
+# Each begins with one of few characters, which makes its search several times faster.
 _GLOG = re.compile(r"[IWEF](?<![^\s\]\[].)(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
 _NAMED = re.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?<!\w...) {1,2}(\d{1,2})"

@@ -216,7 +216,7 @@ _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
 _RAISED = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*(?=: ))(?::\s*(?P<message>.*))?")
 # An exception that passes on that another process ended.
 _OTHER_ENDED = re.compile(
-    r"\b(?:[Pp]rocess|[Ww]orker|[Cc]hild|[Ss]ubprocess)\b.{0,60}\b(?:terminated|died|exited|killed)\b"
+    r"\b(?:[Pp]rocess(?:es)?|[Ww]orkers?|[Cc]hild|[Ss]ubprocess)\b.{0,60}\b(?:terminated|died|exited|killed)\b"
 )
 _MILD = re.compile(r"(?<!NCCL )\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE)\b|(?:^|[\s\[])[WI]\d{4} \d\d:")
 _STRUCTURED = '{"'

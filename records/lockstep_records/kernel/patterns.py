@@ -19,7 +19,7 @@ _AER = rf"(?:pcieport {finding.ADDRESS}: )?AER: (?:Multiple )?"
 _FROM = rf"error (?:message )?received(?: from|:) (?P<pci>{finding.ADDRESS})"
 _BUS = rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity="
 _GPU_OF_DRIVER = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{finding.ADDRESS}): )?"
-_OTHER_GPU = rf"(?:amdgpu|xe|i915) (?P<pci>{finding.ADDRESS}): "
+_OTHER_GPU = rf"(?:amdgpu|xe|i915|habanalabs) (?P<pci>{finding.ADDRESS}): "
 Keys = tuple[tuple[str, ...], ...]
 # A device that is lost is an error of its link, and both ends of a link report one error.
 _LINK_KEYS = {
@@ -95,7 +95,8 @@ _KERNEL = (
     ),
     *_gpu(
         "needs_reset",
-        _OTHER_GPU + r".{0,120}?(?:\bwedged|[Rr]eset(?:\(\d{1,3}\))? failed|Recovery [Ff]ailed)",
+        _OTHER_GPU + r".{0,120}?(?:\bwedged|[Rr]eset(?:\(\d{1,3}\))? failed|Recovery [Ff]ailed"
+        r"|[Ff]ailed to reset)",
     ),
     *_gpu(
         "engine_reset",

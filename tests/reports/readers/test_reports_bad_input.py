@@ -68,6 +68,7 @@ BAD: dict[str, Callable[[Path], bytes]] = {
     "workers without a number": lambda _: b"worker,time,batch_time\n0,1,\n1,1,nan\n",
     "workers without rows": lambda _: b"worker,time,batch_time\n",
     "operations without rows": lambda _: b"optype,start_ts,duration\n",
+    "kernel log": lambda _: b"[   12.000001] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off\n",
     "nothing": lambda _: b"",
     "zeros": lambda _: bytes(4096),
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
+from pkgutil import resolve_name
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -415,20 +416,11 @@ def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonito
     return monitor
 
 
-def _watch_model(
-    model: "torch.nn.Module | Iterable[torch.nn.Module] | None",
-    optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
-    schedule: "_PipelineSchedule | None",
-    monitor: LiveMonitor,
-) -> None:
-    if model is not None or optimizer is not None or schedule is not None:
-        monitor.parts.run("forward", _import_and_watch, monitor, model, optimizer, schedule)
-
-
-def _import_and_watch(monitor: LiveMonitor, model: Any, optimizer: Any, schedule: Any) -> None:
-    from lockstep.strategies.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
-
-    watch(monitor, model, optimizer, schedule)
+def _watch_model(model: Any, optimizer: Any, schedule: Any, monitor: LiveMonitor) -> None:
+    given = (model, optimizer, schedule)
+    if any(each is not None for each in given):  # torch is loaded only then
+        watch = "lockstep.strategies.watch:watch"
+        monitor.parts.run("forward", lambda: resolve_name(watch)(monitor, *given))
 
 
 def _close_at_exit(monitor: LiveMonitor) -> None:

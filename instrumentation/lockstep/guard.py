@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lockstep_catalogue.training import PART
 from lockstep_records.page.layout import PERIODIC, SLOT
@@ -120,24 +120,15 @@ class NoParts(Parts):
         """Does nothing."""
 
 
-class HasParts(Protocol):
-    """Has parts that may fail."""
-
-    @property
-    def parts(self) -> Parts:
-        """The parts of its monitor."""
-
-
-H = TypeVar("H", bound=HasParts)
-
-
 def part_of(
     part: str,
-) -> Callable[[Callable[Concatenate[H, P], None]], Callable[Concatenate[H, P], None]]:
+) -> Callable[[Callable[Concatenate[Any, P], None]], Callable[Concatenate[Any, P], None]]:
     """Makes a method a call of a part: nothing where that is off, and no error gets out of it."""
 
-    def decorate(method: Callable[Concatenate[H, P], None]) -> Callable[Concatenate[H, P], None]:
-        def safely(self: H, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def decorate(
+        method: Callable[Concatenate[Any, P], None],
+    ) -> Callable[Concatenate[Any, P], None]:
+        def safely(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
             self.parts.run(part, method, self, *args, **kwargs)
 
         functools.update_wrapper(safely, method)
@@ -146,20 +137,10 @@ def part_of(
     return decorate
 
 
-class Fallible(Protocol):
-    """Handles errors of its own."""
-
-    def fail(self, error: Exception) -> None:
-        """Counts the error and turns the monitor off."""
-
-
-F = TypeVar("F", bound=Fallible)
-
-
-def guarded(method: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F, P], None]:
+def guarded(method: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """Hands every exception of a method to ``fail``; an interrupt or exit of the user's passes."""
 
-    def safely(self: F, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def safely(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  # the guard of the recorder itself

@@ -2,25 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
-from lockstep.recorder.interface import LoopCalls, StepRecorder
+from lockstep.recorder.interface import StepRecorder
 from lockstep.recorder.phases import DATA, OTHER
 
 _PARTS = 16  # of a batch that are looked at: a list of a million words holds up no step
 
 
-class TakesBatches(LoopCalls, Protocol):
-    """Takes the phases of a loop and its batches."""
-
-    def count_batch(self, batch: Any) -> None:
-        """Counts what the loop is given, as samples and tokens of the step that runs now."""
-
-
 class TimedLoader:
     """A loader whose ``next`` is timed; everything else is the loader's own."""
 
-    def __init__(self, monitor: TakesBatches, loader: Iterable[Any]) -> None:
+    def __init__(self, monitor: Any, loader: Iterable[Any]) -> None:
         self._monitor, self._loader = monitor, loader
 
     def __iter__(self) -> Iterator[Any]:

@@ -56,13 +56,6 @@ class RecorderCallbacks(Protocol):
         """An error of ours was caught in the loop."""
 
 
-class HeartbeatWord(Protocol):
-    """One word, replaced when a phase begins: monotonic nanoseconds x 16 + code of the phase."""
-
-    def __setitem__(self, index: int, word: int, /) -> None:
-        """Replaces it; ``index`` is 0."""
-
-
 class PhaseHook(Protocol):
     """A hook that enters one phase, whatever it is called with.
 
@@ -192,7 +185,7 @@ class StepRecorder(Recorder, Protocol):
     wake_rows: int
     wake_step: int
     wake_ns: int
-    heartbeat: HeartbeatWord
+    heartbeat: Any
     next_step: int
     flags: int
     loss_floor: float

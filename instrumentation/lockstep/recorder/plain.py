@@ -16,7 +16,6 @@ from lockstep.guard import guarded, outcome_of
 from lockstep.recorder.interface import (
     LOSSES,
     NEVER,
-    HeartbeatWord,
     Ignored,
     PhaseHook,
     RecorderCallbacks,
@@ -117,7 +116,7 @@ class PlainRecorder(StepRecorder):
 
     def __init__(self, page: PageWriter, callbacks: RecorderCallbacks) -> None:
         self._page, self._callbacks, self.fail = page, callbacks, callbacks.fail
-        self.heartbeat: HeartbeatWord = page.heartbeat_word
+        self.heartbeat: Any = page.heartbeat_word
         self._losses: deque[float] = deque(maxlen=LOSSES)
         self.on, self.held, self.measures, self.counts_batches = True, False, False, True
         self.phase = INIT

@@ -3,7 +3,8 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from pkgutil import resolve_name
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,7 +17,7 @@ from lockstep.patches import loop_calls, waits
 from lockstep.patches.install import install, install_on
 from lockstep.patches.layers import ddp_around, is_compiled, layers
 from lockstep.patches.loop_calls import call_when_initialised
-from lockstep.recorder.interface import Ignored, PhaseHook, StepRecorder
+from lockstep.recorder.interface import Ignored, StepRecorder
 from lockstep.recorder.phases import BACKWARD, FORWARD, SYNC
 
 _SETTLED_AT_STEP = 8
@@ -40,7 +41,10 @@ class _Begin:
 
 
 class SubmoduleSearch:
-    """Searches the models of one monitor; holds none of them.
+    """Looks for the forward of models whose own call never fires; holds none of them.
+
+    A loop may call ``model.forward``, other methods, or parts. Every module inside then marks where
+    a forward begins, in a few of the first steps; those that ever began one keep their mark.
 
     Args:
         marks: what to call when a forward begins, by model.
@@ -92,11 +96,10 @@ def _search_submodules(monitor: LiveMonitor, models: list[torch.nn.Module]) -> N
     monitor.first_steps.search = SubmoduleSearch(monitor.recorder, marks)
 
 
-if TYPE_CHECKING:
-    from lockstep.monitor.fingerprints import Fingerprints
-
 log = logging.getLogger("lockstep")
 T = TypeVar("T")
+_HOOKS = "strategies.hooks"
+_OPTIMIZER, _REPLICAS = f"{_HOOKS}:watch_optimizer", "monitor.fingerprints:watch_replicas"
 
 
 def watch(
@@ -108,20 +111,21 @@ def watch(
     """Reports to a monitor what models, optimizers and a pipeline's schedule do from now on."""
     run = monitor.parts.run
     run("collectives", _watch_collectives, monitor)
-    run("checkpoints", _watch_saves)
+    run("checkpoints", install, "saves")
     if schedule is not None:
         run("pipeline", _watch_schedule, monitor, schedule)
     modules = _as_list(model, torch.nn.Module)
     for module in modules:
-        run("forward", _watch_model, monitor, module, calls=schedule is None)
+        run("forward", _call, f"{_HOOKS}:StepHooks", monitor, module, calls=schedule is None)
     if modules and schedule is None:
         run("forward", _search_submodules, monitor, modules)
-    replicas = run("fingerprints", _watch_replicas, monitor, modules)
+    has_shards = {"has_shard_coordinates": monitor.has_mesh}
+    replicas = run("fingerprints", _call, _REPLICAS, monitor, modules, **has_shards)
     optimizers = [*map(_unwrap, _as_list(optimizer, torch.optim.Optimizer))]
     if not optimizers:
-        run("optimizer", _watch_all_optimizers, monitor)
+        run("optimizer", _call, f"{_HOOKS}:watch_all_optimizers", monitor)
     for step_optimizer in optimizers:
-        pre_step_hook = run("optimizer", _watch_optimizer, monitor, step_optimizer)
+        pre_step_hook = run("optimizer", _call, _OPTIMIZER, monitor, step_optimizer)
         if replicas is not None and pre_step_hook is not None:
             run("fingerprints", replicas.watch, pre_step_hook)
 
@@ -139,10 +143,6 @@ def _watch_collectives(monitor: LiveMonitor) -> None:
         install("functional")
         if "torch.distributed.fsdp" in sys.modules:
             install("fsdp")
-
-
-def _watch_saves() -> None:
-    install("saves")
 
 
 def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:
@@ -175,28 +175,9 @@ def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:
     install_on(schedule, "step", pipeline.wrap_schedule_step(monitor.enter_code))
 
 
-def _watch_model(monitor: LiveMonitor, module: torch.nn.Module, *, calls: bool) -> None:
-    from lockstep.strategies.hooks import StepHooks  # noqa: PLC0415  # as above
-
-    StepHooks(monitor, module, calls=calls)
-
-
-def _watch_replicas(monitor: LiveMonitor, modules: list[torch.nn.Module]) -> "Fingerprints | None":
-    from lockstep.monitor.fingerprints import watch_replicas  # noqa: PLC0415  # as above
-
-    return watch_replicas(monitor, modules, has_shard_coordinates=monitor.has_mesh)
-
-
-def _watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> PhaseHook:
-    from lockstep.strategies.hooks import watch_optimizer  # noqa: PLC0415  # as above
-
-    return watch_optimizer(monitor, optimizer)
-
-
-def _watch_all_optimizers(monitor: LiveMonitor) -> None:
-    from lockstep.strategies.hooks import watch_all_optimizers  # noqa: PLC0415  # as above
-
-    watch_all_optimizers(monitor)
+def _call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Calls what ``module:name`` is, of a module that is loaded for it."""
+    return resolve_name(f"lockstep.{name}")(*args, **kwargs)
 
 
 def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:

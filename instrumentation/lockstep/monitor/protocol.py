@@ -93,8 +93,5 @@ class Monitor(LoopCalls, Protocol):
                 in local SGD: then its own steps since the round before.
         """
 
-    def fail(self, error: Exception) -> None:
-        """Counts an error of the recorder, logs it once and turns the monitor off."""
-
     def close(self, *, failed: bool = False) -> None:
         """Writes what is left and says that the rank is done, or that it failed."""

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,33 +19,39 @@ from lockstep.patches.install import install, install_on
 from lockstep.patches.layers import ddp_around, is_compiled, layers
 from lockstep.patches.loop_calls import call_when_initialised
 from lockstep.recorder.interface import Ignored, StepRecorder
-from lockstep.recorder.phases import BACKWARD, FORWARD, SYNC
+from lockstep.recorder.phases import BACKWARD, FORWARD, OTHER, SYNC
 
 _SETTLED_AT_STEP = 8
 # A module that runs there begins nothing: a part of a forward, or one that is computed again.
 _INSIDE = frozenset({FORWARD, BACKWARD, SYNC})
 
 
-class _Begin:
-    """Marks a forward where a module is the first to run."""
+class _Mark:
+    """A hook of a module that enters a phase where it is due."""
 
-    def __init__(self, recorder: StepRecorder, enter: Callable[[], object]) -> None:
-        self._recorder, self._enter, self.has_begun = recorder, enter, False
+    def __init__(self, recorder: StepRecorder, is_due: Callable[[int], bool], enter: Any) -> None:
+        self._recorder, self._is_due, self._enter = recorder, is_due, enter
+        self.has_fired = False
 
     def __call__(self, *_: Any) -> None:
-        if not is_dynamo_compiling() and self._recorder.phase not in _INSIDE:
-            self.has_begun = True
+        if not is_dynamo_compiling() and self._is_due(self._recorder.phase):
+            self.has_fired = True
             self._enter()
 
     def __reduce__(self) -> tuple[type[Ignored], tuple[()]]:
         return Ignored, ()  # a copy is not watched
 
 
+def _ends(phase: int) -> bool:
+    return phase == FORWARD and not torch.is_grad_enabled()
+
+
 class SubmoduleSearch:
     """Looks for the forward of models whose own call never fires; holds none of them.
 
     A loop may call ``model.forward``, other methods, or parts. Every module inside then marks where
-    a forward begins, in a few of the first steps; those that ever began one keep their mark.
+    a forward begins, in a few of the first steps; those that ever began one keep their mark, as do
+    ends of models that run without gradients, behind which an environment may step.
 
     Args:
         marks: what to call when a forward begins, by model.
@@ -54,8 +61,10 @@ class SubmoduleSearch:
         self, recorder: StepRecorder, marks: "WeakKeyDictionary[torch.nn.Module, Any]"
     ) -> None:
         self._recorder, self._marks = recorder, marks
-        self._found: list[tuple[_Begin, RemovableHandle]] = []
+        self._found: list[tuple[_Mark, RemovableHandle]] = []
         self._has_begun = self._is_over = False
+        new_end = partial(_Mark, recorder, _ends, partial(recorder.enter_code, OTHER))
+        self._ends = [(end := new_end(), model.register_forward_hook(end)) for model in marks]
 
     def inspect_steps(self, steps: int, *, has_forward: bool) -> None:
         """Begins the search after a step without a forward, and ends it once it has found some."""
@@ -65,24 +74,24 @@ class SubmoduleSearch:
             self._has_begun, self._is_over = True, has_forward
             if not has_forward:
                 self._begin()
-        elif steps >= _SETTLED_AT_STEP and any(begin.has_begun for begin, _ in self._found):
+        elif steps >= _SETTLED_AT_STEP and any(begin.has_fired for begin, _ in self._found):
             self.end()
 
     def _begin(self) -> None:
         for model, enter in self._marks.items():
             for module in model.modules():
                 if module is not model and not isinstance(module, torch.jit.ScriptModule):
-                    begin = _Begin(self._recorder, enter)
+                    begin = _Mark(self._recorder, lambda phase: phase not in _INSIDE, enter)
                     handle = module.register_forward_pre_hook(begin)
                     self._found.append((begin, handle))
 
     def end(self) -> bool:
         """Takes the marks off that never began a forward; returns whether others are left."""
         self._is_over = True
-        for begin, handle in self._found:
-            if not begin.has_begun:
+        for hook, handle in (*self._found, *self._ends):
+            if not hook.has_fired:
                 handle.remove()
-        self._found = [(begin, handle) for begin, handle in self._found if begin.has_begun]
+        self._found = [found for found in self._found if found[0].has_fired]
         return bool(self._found)
 
 

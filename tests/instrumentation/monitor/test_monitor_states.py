@@ -33,7 +33,7 @@ def fail_after(end: Callable[[], None]) -> None:
 def test_a_monitor_that_ends_within_a_block_stops_nothing(
     monitor: lockstep.Monitor, kind: str, is_closed: bool
 ) -> None:
-    end = monitor.close if is_closed else lambda: monitor.fail(ValueError("of ours"))
+    end = monitor.close if is_closed else lambda: monitor.fail(ValueError("of ours"))  # type: ignore[attr-defined]  # of a live one
     block = monitor.phase("eval") if kind == "phase" else getattr(monitor, kind)()
     with pytest.raises(OSError, match="of the loop"), block:
         fail_after(end)

@@ -138,6 +138,21 @@ def test_an_evaluation_is_seen_by_eval_without_gradients(root: Path) -> None:
     assert all(2 * SLEEP_SECONDS > parts["forward"] >= SLEEP_SECONDS for parts in seconds)
 
 
+def test_a_forward_without_gradients_ends_with_its_call(root: Path) -> None:
+    model = Slow()
+    monitor = watched(root, model)
+    for _ in range(STEPS):
+        with torch.no_grad():
+            model(torch.ones(2, 4))
+            time.sleep(SLEEP_SECONDS)  # an environment
+        model(torch.ones(2, 4)).sum().backward()
+        monitor.step()
+    monitor.close()
+    for row in rows_in(root):
+        assert row["phase_seconds"]["other"] >= SLEEP_SECONDS
+        assert row["phase_seconds"]["forward"] >= 2 * SLEEP_SECONDS
+
+
 @pytest.mark.usefixtures("single_rank_group")
 def test_the_wait_for_a_handle_is_synchronisation(root: Path) -> None:
     model = Slow()

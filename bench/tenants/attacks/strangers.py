@@ -74,8 +74,8 @@ def _judge(entry: dict[str, str]) -> Callable[["Arena", str], str]:
                 return f"{entry[name]!r} is in {text[-300:]!r}"
             if name in {"answer", "shows"} and not found:
                 return f"{entry[name]!r} is not in {text[-600:]!r}"
-        is_quoted = entry["kind"] == "kernel_text" and "hides" not in entry
-        return arena.new_incidents() if is_quoted else ""
+        incidents = arena.new_incidents()
+        return incidents if entry["kind"] == "kernel_text" and "hides" not in entry else ""
 
     return judge
 

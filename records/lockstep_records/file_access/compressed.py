@@ -5,11 +5,12 @@ Compression is recognised by the first bytes of a file, not by its name.
 
 import gzip
 import importlib
+import io
 import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from lockstep_records.distribution import install_hint
 
@@ -19,6 +20,22 @@ MOST_BYTES = 256 << 30
 _MOST_FOLD, _FREE_BYTES = 500, 256 << 20
 """Logs are compressed 5 to 100 times; more of a big one is a decompression bomb."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+_MOST_LOSS = 256 << 10
+"""By which compression may make content longer: a file of many tiny members takes long to read."""
+
+
+class _Compressed(io.FileIO):
+    """A compressed file, refused where it gives less than it takes."""
+
+    given = 0
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads as a file."""
+        if self.tell() > _MOST_LOSS + self.given * 1.02:
+            raise ValueError(f"{self.name} is longer than its content; decompress it first")
+        return super().readinto(buffer) or 0
 
 
 class TruncatedStreamError(ValueError):
@@ -38,7 +55,8 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
     total = 0
     bomb = max(_FREE_BYTES, _MOST_FOLD * path.stat().st_size)
     broken: Exception | None = None
-    with _open(path) as file:
+    source = _Compressed(path)
+    with source, _open(path, source) as file:
         while broken is None:
             parts: list[bytes] = []
             room = size
@@ -47,6 +65,7 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
                 while room > 0 and (part := file.read1(room)):  # type: ignore[attr-defined]  # all three have it
                     parts.append(part)
                     room -= len(part)
+                    source.given += len(part)
             except _stream_errors() as error:
                 broken = error
             if not parts and broken is None:
@@ -109,11 +128,11 @@ def read_head(path: Path, size: int) -> bytes:
         return b""
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path, source: _Compressed) -> BinaryIO:
     with path.open("rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP):
-        return cast("BinaryIO", gzip.open(path))
+        return cast("BinaryIO", gzip.GzipFile(fileobj=io.BufferedReader(source)))
     # The standard library reads zstd from Python 3.14 on only.
     if magic == _ZSTD:
         try:

@@ -1,6 +1,7 @@
 """Compressed files are read as what was compressed, in blocks, up to where they break."""
 
 import gzip
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,3 +147,13 @@ def test_zstd_without_its_package_is_refused_with_the_remedy(
             ValueError, match=r"zstandard is missing; run pip install '\.\[reports\]'"
         ):
             reading()
+
+
+def test_a_file_of_members_that_give_less_than_they_take_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b"") * 100_000)
+    with pytest.raises(ValueError, match="longer than its content"):
+        read_content(path)
+    random = os.urandom(3 << 20)
+    path.write_bytes(gzip.compress(random[: 1 << 20]) + gzip.compress(random[1 << 20 :]))
+    assert read_content(path) == random

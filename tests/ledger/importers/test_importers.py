@@ -104,23 +104,6 @@ def test_a_running_job_has_no_end_and_its_later_end_adds_to_the_same_job() -> No
     assert waited == 600
 
 
-def test_a_requeue_is_the_same_job_with_another_run() -> None:
-    events = checked(
-        read_sacct(
-            table(
-                "7|NODE_FAIL|0:0|2026-01-01T00:00:00|2026-01-01T00:10:00|2026-01-01T01:00:00||||",
-                "7|COMPLETED|0:0|2026-01-01T01:00:00|2026-01-01T02:00:00|2026-01-01T03:00:00||||",
-            )
-        )
-    )
-    assert [(event.kind, event.attempt) for event in events] == [
-        ("job_submitted", 0), ("job_started", 0), ("job_finished", 0), ("job_requeued", 0),
-        ("job_started", 1), ("job_finished", 1),
-    ]  # fmt: skip
-    assert (events[2].fields["cause"], events[5].fields["outcome"]) == ("node_failure", "succeeded")
-    assert [event.time for event in events] == sorted(event.time for event in events)
-
-
 @pytest.mark.parametrize(
     ("state", "exit_code", "outcome", "cause"),
     [
@@ -239,24 +222,6 @@ def test_a_report_learns_the_state_of_the_run_with_the_last_sign(
     assert not ended_state(job_id, last_sign_seconds)
 
 
-def test_the_wait_in_the_queue_is_from_the_first_submission_of_a_requeued_job() -> None:
-    path = FIXTURES / "slurm-22.05/hostile-names.txt"
-    events = [
-        event
-        for event in checked(read_sacct(path.read_bytes().splitlines()))
-        if event.job_id == "4242"
-    ]
-    assert [(event.kind, event.time) for event in events] == [
-        ("job_submitted", 1795436286.0), ("job_started", 1795436286.0),
-        ("job_finished", 1795436292.0), ("job_requeued", 1795436292.0),
-        ("job_started", 1795436304.0), ("job_finished", 1795436331.0),
-    ]  # fmt: skip
-    # A later period that lists the newest run alone says nothing twice and nothing else.
-    newest = [row for row in path.read_bytes().splitlines() if b"REQUEUED" not in row]
-    again = [event for event in read_sacct(newest) if event.job_id == "4242"]
-    assert {event.id for event in again if event.kind != "job_submitted"} <= {e.id for e in events}
-
-
 @pytest.mark.parametrize("name", ["a\x1bb", "a\x00b", "x" * 5000, "\ud800", "\u202e"])
 def test_no_name_keeps_a_job_from_being_heard_of(name: str) -> None:
     header = "JobID|State|Submit|Start|End|JobName"
@@ -264,13 +229,6 @@ def test_no_name_keeps_a_job_from_being_heard_of(name: str) -> None:
     assert [event.kind for event in checked(read_sacct(lines))] == [
         "job_submitted", "job_started", "job_finished",
     ]  # fmt: skip
-
-
-def test_each_run_of_a_job_has_its_own_number_of_gpus() -> None:
-    header = "JobID|State|Submit|Start|End|AllocTRES|NNodes"
-    runs = ["7|REQUEUED|10|20|30|gres/gpu=8|1", "7|COMPLETED|30|40|50|gres/gpu=16|2"]
-    started = [e for e in read_sacct([header, *runs]) if e.kind == "job_started"]
-    assert [(e.fields["num_gpus"], e.fields["num_nodes"]) for e in started] == [(8, 1), (16, 2)]
 
 
 INCIDENTS = {

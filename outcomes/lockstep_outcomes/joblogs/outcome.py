@@ -201,7 +201,7 @@ def _has_moved_on(log: JobLog, failure: Judgement, end: Finding | None) -> bool:
     """
     finding = failure.first
     if finding is not None and finding.kind in _LAUNCHES:
-        return _has_worked(log) and finding.last_order < log.progress_order
+        return log.last_work is not None and finding.last_order < log.progress_order
     failed_exit = any(_bad_exit(f) for f in log.select_kinds("srun_exit", "exit_line"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
@@ -244,10 +244,6 @@ def _end_of(log: JobLog) -> Finding | None:
     return (better or ends or (None,))[0]
 
 
-def _has_worked(log: JobLog) -> bool:
-    return log.last_work is not None
-
-
 def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
     reason = "The run reported its success."
     if log.run_status == "planned stop":
@@ -270,7 +266,7 @@ def _is_trouble(finding: Finding) -> bool:
 
 
 def _judge_failure(log: JobLog, failure: Judgement) -> Judgement:
-    if failure.cause in _LAUNCHES and not _has_worked(log):
+    if failure.cause in _LAUNCHES and log.last_work is None:
         return Judgement(
             outcome="failed", blame=failure.blame, cause="launch_failure",
             failure_class=failure.failure_class, first=failure.first,

@@ -192,12 +192,6 @@ def different_runs(files: list[Scan]) -> list[str]:
     return list(different)
 
 
-def refusal(folder: str, names: list[str]) -> str:
-    """The sentence by which a folder with several runs is refused."""
-    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return f"{folder} holds logs of {len(names)} runs ({listed}); give the log of one of them"
-
-
 def _began(file: Scan) -> float | None:
     return file.clock.seconds(file.milestones.start)
 
@@ -348,7 +342,10 @@ def read_log(path: Path) -> JobLog:
     scans = [_scan(path, file, index, notes) for index, file in enumerate(files)]
     _share_zone(scans, notes)
     if several := different_runs(scans):
-        raise ValueError(refusal(str(path), several))
+        names = ", ".join((*several[:_NAMED], *["..."][: len(several) > _NAMED]))
+        raise ValueError(
+            f"{path} holds logs of {len(several)} runs ({names}); give the log of one of them"
+        )
     return merge_files(scans, notes)
 
 

@@ -31,7 +31,8 @@ def read_document(path: Path, max_bytes: int = MAX_BYTES) -> str:
             data = file.read(max_bytes + 1)
         text = data.decode()
     except OSError as error:
-        raise DocumentError(f"it cannot be read: {error.strerror}") from error
+        remedy = "name a file that is there and may be read"
+        raise DocumentError(f"it cannot be read: {error.strerror}; {remedy}") from error
     except UnicodeDecodeError as error:
         raise DocumentError("it is not text in UTF-8") from error
     if len(data) > max_bytes:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from simulated_device import SimulatedRank
 
-from lockstep.hangs.flight_recorders import launched_by_dump
+from lockstep.hangs.node_watch import launched_by_dump
 from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of
 from lockstep_outcomes.progress.hangs import Hang
 from lockstep_outcomes.progress.missing import Launched, RankState, find_missing

@@ -114,7 +114,8 @@ def make_private(path: Path) -> None:
     except FileExistsError:
         return  # with the rights that its user gave it
     except OSError as error:
-        raise StoreError(f"store {path} cannot be opened: {error.strerror}") from error
+        remedy = "name a file in a folder that is there and may be written"
+        raise StoreError(f"store {path} cannot be opened: {error.strerror}; {remedy}") from error
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def test_counts_per_window_are_exact_to_the_event(dsn: str) -> None:
         ("mysql://x/y", "must be a path of SQLite or postgresql"),
         ("sqlite://", "must be a path of SQLite or postgresql"),
         ("://", "is not an address"),
-        ("/nowhere/there/ledger.db", "cannot be opened: unable to open database file"),
+        ("/nowhere/there/ledger.db", "cannot be opened: No such file or directory; name a file"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be opened: connection"),
     ],
 )

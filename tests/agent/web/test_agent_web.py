@@ -22,6 +22,7 @@ from ..in_process import refused_message
 
 TOKEN = "thirty-two characters".replace(" ", "-")
 HASHED = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+DEAR_HASH = "$2b$13$" + "a" * 53  # the same in each process: it is in the name of a test
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -234,7 +235,7 @@ def test_a_connection_is_closed_at_its_time_out_however_busy_it_is() -> None:
             "tls_server_config: {cert_file: x, key_file: y, client_ca_file: z}",
             "do not fit together",
         ),
-        (f"basic_auth_users: {{alice: {HASHED.replace('$04', '$13')}}}", "at most 12"),
+        ("basic_auth_users: {alice: " + DEAR_HASH + "}", "at most 12"),
         ("basic_auth_users: {alice: secret}", "htpasswd -nBC 10"),
         ("basic_auth_users: {'a:b': secret}", "names without a colon"),
         ("http_server_config: {http2: 1}", "http2"),

@@ -12,3 +12,4 @@ def uninstall() -> None:
         setattr(owner, attribute, original)
         install.rebind({id(current): original})
     install._in_torch.clear()
+    install._LateModules.groups.clear()

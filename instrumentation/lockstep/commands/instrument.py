@@ -270,7 +270,9 @@ class ProposedLines:
         for i in {i for block in self._wrapped for i in block} - inside:
             unit = "\t" if lines[i].startswith("\t") else "    "
             lines[i] = unit + lines[i] if lines[i].strip() else lines[i]
-        for number, _, text in sorted(self._added, reverse=True):
+        # Where several follow one line, what ends a deeper block comes first.
+        depths = [(number, -len(t) + len(t.lstrip()), n, t) for number, n, t in self._added]
+        for number, _, _, text in sorted(depths, reverse=True):
             lines.insert(number, text + ("\r" if lines[0].endswith("\r") else ""))
         return lines
 

@@ -185,7 +185,8 @@ class TrainingLoop:
             calls = calls_in(value)
             if name in self.optimizers:
                 models += [attributes.get(model, model) for model in self._given_to(value)]
-            if is_wrapper := bool(calls and _WRAPPER.search(self._script.origin(value))):
+            is_wrapper = bool(calls and _WRAPPER.search(self._script.origin(value)))
+            if is_wrapper := is_wrapper and not _OPTIMIZER.search(name):
                 given = {n for c in calls for a in ast.walk(c) if (n := name_of(a))}
                 models = [name if model in given else model for model in models]
             if is_wrapper or _MODEL.search(name):
@@ -252,14 +253,15 @@ class TrainingLoop:
             around, name = [*script.ancestors(call)], name_of(call.func)
             turn = around[: around.index(self.loops[0])] if self.loops[0] in around else ()
             is_in_each = turn and not any(isinstance(a, ast.If) for a in turn)
-            if is_in_each and call.lineno < self.end.lineno:
+            is_before = turn and call.lineno < self.end.lineno
+            if is_before and (is_in_each or script.function_of(call) is None):
                 continue  # a part of the step, such as a rollout or a teacher
             blocks = [a for a in around if isinstance(a, ast.With) and _is_evaluation(a)]
             defined = script.function_of(call)
             if defined is not None and _is_evaluation(defined):
                 statement = script.statement(call)
                 yield from [statement] if turn or not self._trains_on(statement) else ()
-            elif (name in self.models or _MODEL.search(name)) and not turn:
+            elif name in self.models if turn else (name in self.models or _MODEL.search(name)):
                 loops = [loop for loop in script.loops(call) if loop not in self.loops]
                 yield from (loops or blocks)[-1:] if blocks else ()
 
@@ -298,7 +300,8 @@ class TrainingLoop:
         for call in self.calls_inside():
             is_near = script.scope(call) is scope and call.lineno < last_line
             part = _operand(call) if last_name(call) == "backward" else None
-            if part is not None and (is_near or name_of(part).startswith("self.")):
+            is_near = is_near or name_of(part).startswith("self.")
+            if part is not None and is_near and _is_cheap(part):
                 found[call] = part
         certain = [node for node in found if self._is_certain(node, found)]
         depths = {n: sum(isinstance(a, ast.If) for a in script.ancestors(n)) for n in certain}
@@ -308,7 +311,8 @@ class TrainingLoop:
         assigned: dict[ast.AST, ast.expr] = {
             statement: ast.Name(name)
             for statement, name, value in script.assignments
-            if {scope, self.loops[0]} <= {*script.ancestors(statement)}
+            if script.scope(statement) is scope
+            and self.loops[0] in script.ancestors(statement)
             and statement.lineno < last_line
             and _LOSS.search(name)
             and calls_in(value)
@@ -406,6 +410,16 @@ def _operand(backward: ast.Call) -> ast.expr | None:
     if not given:
         return receiver
     return next((e for e in given if any(map(_LOSS.search, map(name_of, ast.walk(e))))), None)
+
+
+def _is_cheap(loss: ast.expr) -> bool:
+    """Whether a loss can be written a second time: no model runs for it."""
+    called = [call.func for call in calls_in(loss)]
+    return all(
+        isinstance(f, ast.Attribute)
+        and (isinstance(f.value, ast.Call | ast.Subscript) or _LOSS.search(name_of(f.value)))
+        for f in called
+    )
 
 
 def _is_quotient(node: ast.AST) -> TypeGuard[ast.BinOp]:

@@ -45,7 +45,7 @@ def install(group: points.Group, table: Iterable[points.InstrumentationPoint] = 
 def rebind(functions: Mapping[int, Any]) -> None:
     """Replaces objects, by id, under every name by which others' modules hold them."""
     for name, module in [*sys.modules.items()] if functions else ():
-        # By its type: a library of C stands in sys.modules and calls itself a module.
+        # By its type: what stands in for a module may say that it is one.
         if issubclass(type(module), ModuleType) and not name.startswith("lockstep."):
             names = ModuleType.__getattribute__(module, "__dict__")  # a lazy module's own may load
             held = [key for key, value in [*names.items()] if id(value) in functions]

@@ -303,9 +303,12 @@ BODIES = (SCRIPTS.parent / "training_bodies.txt").read_text(encoding="utf-8").sp
 
 @pytest.mark.parametrize("body", BODIES, ids=[body.partition("\n")[0] for body in BODIES])
 def test_loops_of_many_kinds_get_the_line(body: str, tmp_path: Path) -> None:
-    _, line, text = body.split("\n", 2)
+    lines = [line for line in body.split("\n") if line.startswith("##  ")]
     script = tmp_path / "train.py"
-    script.write_text(text, encoding="utf-8")
+    script.write_text(body.partition("\n")[2], encoding="utf-8")
     result = propose(script)
     assert result.exception is None, result.exception
-    assert f"+{line.removeprefix('## ')}" in result.stdout.splitlines(), result.stdout
+    missing = {f"+{line[3:]}" for line in lines} - {*result.stdout.splitlines()}
+    assert lines
+    assert not missing, result.stdout
+    ast.parse("\n".join(ProposedLines(TrainingScript(script)).apply()))

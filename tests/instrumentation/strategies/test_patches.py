@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 from weakref import ref
 
 import pytest
@@ -76,7 +77,8 @@ def test_whoever_imported_a_function_before_holds_its_replacement_by_any_name(
     script = ModuleType("script")
     vars(script).update(reduce=torch.distributed.all_reduce, keep=torch.distributed.isend)
     monkeypatch.setitem(sys.modules, "script", script)
-    monkeypatch.setitem(sys.modules, "no_module", object())
+    for number, stand_in in enumerate((object(), Mock(spec=ModuleType))):
+        monkeypatch.setitem(sys.modules, f"stand_in_{number}", stand_in)
     install("collectives")
     from torch.distributed import distributed_c10d  # noqa: PLC0415  # looked up after the install
 

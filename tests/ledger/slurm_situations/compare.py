@@ -124,7 +124,8 @@ def _judge_figures(
         ran = [end - start for start, end, node in rows if node and end]
         gpu_seconds = sum(g * s for g, s in zip(gpu_seconds, ran, strict=False))
     if gpu_seconds is not None and abs(record["gpu_seconds"] - gpu_seconds) > 0.5:
-        yield f"{job_id}: gpu_seconds are {record['gpu_seconds']}, not {gpu_seconds}"
+        runs = record.get("runs_list")
+        yield f"{job_id}: gpu_seconds are {record['gpu_seconds']}, not {gpu_seconds}: {rows} {runs}"
     waited = record.get("queue_wait_seconds")
     if expected.queue_wait_seconds == "absent" and waited is not None:
         yield f"{job_id}: a queue wait of {waited} is made up"

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
 from . import users
 from .users import AGENT, LEDGER, VICTIM
 
@@ -109,19 +111,28 @@ class Programs:
         self.victim_pids = tuple(int(word) for word in children.read_text().split())
 
     def _start_servers(self) -> None:
-        """A pager, and boards over a Prometheus that notes its queries."""
+        """A pager, and boards over a Prometheus that logs its queries."""
         self.prometheus_port, self.pager_port, self.boards_port = (free_port() for _ in range(3))
-        pager = ("lockstep_alerts.stack.pager", "--port", self.pager_port)
-        prometheus = ("tenants.prometheus", self.base / "prometheus.log", self.prometheus_port)
-        for name, words in (
-            ("pager", (*pager, "--dir", self.base / "pager")),
-            ("prometheus", prometheus),
-        ):
+        for name in ("pager", "prometheus"):
             (self.base / name).mkdir()
-            command = [*BOUNDS, sys.executable, "-P", "-m", *map(str, words)]
-            log = self.base / f"{name}.out"
-            process = users.start(command, self.base / name, log, start_new_session=True)
+        pager = ("-m", "lockstep_alerts.stack.pager", "--port", str(self.pager_port))
+        config = self.base / "prometheus" / "prometheus.yaml"
+        target = {"targets": [f"127.0.0.1:{self.agent_port}"]}
+        options = {"scrape_interval": "1s", "query_log_file": str(self.base / "queries.log")}
+        scrape = {"job_name": "agent", "static_configs": [target]}
+        config.write_text(yaml.safe_dump({"global": options, "scrape_configs": [scrape]}))
+        storage = f"--storage.tsdb.path={config.parent / 'data'}"
+        address = f"--web.listen-address=127.0.0.1:{self.prometheus_port}"
+        for name, command in (
+            ("pager", (sys.executable, "-P", *pager, "--dir", str(self.base / "pager"))),
+            ("prometheus", ("prometheus", f"--config.file={config}", storage, address)),
+        ):
+            log = self.base / f"{name}.log"
+            process = users.start(
+                [*BOUNDS, *command], self.base / name, log, start_new_session=True
+            )
             self._processes.append(process)
+        self._wait("prometheus", "(Server is ready)")
         (self.base / "boards").mkdir()
         self._start(
             "boards", users.ROOT, "dashboards", "serve", "--listen",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PATH = Path(__file__).with_suffix(".yaml")
 _OPERATOR_SECONDS = 60.0
+_QUERIES = 'import json, sys; [print(json.loads(x)["params"]["query"]) for x in open(sys.argv[1])]'
+"""What Prometheus was asked, a query a line, as it is."""
 _TOKENS = {"agent": programs.WRITER, "launcher": programs.LAUNCHER, "guest": "g" * 24}
 
 
@@ -87,6 +89,7 @@ def _operate(arena: "Arena", words: str) -> str:
     prefix = " ".join([*users.VICTIM.prefix(), "env", f"HOME={arena.base / 'victim'}"])
     functions = (
         f'lockstep() {{ python -P -m lockstep_cli.main "$@"; }}\nbob() {{ {prefix} "$@"; }}\n'
+        f"queries() {{ python -P -c '{_QUERIES}' {arena.base}/queries.log; }}\n"
     )
     names = {
         "BASE": arena.base, "JOBS": arena.root / "jobs", "EVE": arena.base / "attacker",

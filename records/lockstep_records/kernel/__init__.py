@@ -1,1 +1,1 @@
-"""What a kernel log says: its lines, and the meaning of its messages."""
+"""The lines of a kernel log, and the meaning of their messages."""

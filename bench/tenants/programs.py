@@ -98,16 +98,9 @@ class Programs:
         self.agent_port = self._port("agent")
         self._start_servers()
         script = [sys.executable, "-m", "tenants.victim", str(self.root), "victim"]
-        self._processes.append(
-            users.start(
-                [*VICTIM.prefix(), *script],
-                self.base / "victim",
-                self.base / "victim.log",
-                start_new_session=True,
-            )
-        )
+        pid = self._spawn("victim", [*VICTIM.prefix(), *script]).pid
         self._wait("victim", r"(ready)")
-        children = Path(f"/proc/{self._processes[-1].pid}/task/{self._processes[-1].pid}/children")
+        children = Path(f"/proc/{pid}/task/{pid}/children")
         self.victim_pids = tuple(int(word) for word in children.read_text().split())
 
     def _start_servers(self) -> None:
@@ -115,23 +108,15 @@ class Programs:
         self.prometheus_port, self.pager_port, self.boards_port = (free_port() for _ in range(3))
         for name in ("pager", "prometheus"):
             (self.base / name).mkdir()
-        pager = ("-m", "lockstep_alerts.stack.pager", "--port", str(self.pager_port))
+        pager = ("-m", "lockstep_alerts.stack.pager", "--port", str(self.pager_port), "--dir", ".")
         config = self.base / "prometheus" / "prometheus.yaml"
         target = {"targets": [f"127.0.0.1:{self.agent_port}"]}
         options = {"scrape_interval": "1s", "query_log_file": str(self.base / "queries.log")}
         scrape = {"job_name": "agent", "static_configs": [target]}
         config.write_text(yaml.safe_dump({"global": options, "scrape_configs": [scrape]}))
-        storage = f"--storage.tsdb.path={config.parent / 'data'}"
-        address = f"--web.listen-address=127.0.0.1:{self.prometheus_port}"
-        for name, command in (
-            ("pager", (sys.executable, "-P", *pager, "--dir", str(self.base / "pager"))),
-            ("prometheus", ("prometheus", f"--config.file={config}", storage, address)),
-        ):
-            log = self.base / f"{name}.log"
-            process = users.start(
-                [*BOUNDS, *command], self.base / name, log, start_new_session=True
-            )
-            self._processes.append(process)
+        words = f"--config.file={config}", f"--web.listen-address=127.0.0.1:{self.prometheus_port}"
+        self._spawn("pager", [*BOUNDS, sys.executable, "-P", *pager])
+        self._spawn("prometheus", [*BOUNDS, "prometheus", *words])
         self._wait("prometheus", "(Server is ready)")
         (self.base / "boards").mkdir()
         self._start(
@@ -141,12 +126,12 @@ class Programs:
         )  # fmt: skip
 
     def _start(self, name: str, user: users.User, *words: str | Path) -> subprocess.Popen[bytes]:
-        process = users.start(
-            [*BOUNDS, *users.command(user, *words)],
-            self.base / name,
-            self.base / f"{name}.log",
-            start_new_session=True,
-        )
+        return self._spawn(name, [*BOUNDS, *users.command(user, *words)])
+
+    def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        """Starts a program in a folder of its own, with a log of its name."""
+        home, log = self.base / name, self.base / f"{name}.log"
+        process = users.start(command, home, log, start_new_session=True)
         self._processes.append(process)
         return process
 

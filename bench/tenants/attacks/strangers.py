@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _PATH = Path(__file__).with_suffix(".yaml")
 _OPERATOR_SECONDS = 60.0
 _QUERIES = 'import json, sys; [print(json.loads(x)["params"]["query"]) for x in open(sys.argv[1])]'
-"""What Prometheus was asked, a query a line, as it is."""
 _TOKENS = {"agent": programs.WRITER, "launcher": programs.LAUNCHER, "guest": "g" * 24}
 
 

@@ -135,7 +135,9 @@ def test_an_evaluation_is_seen_by_eval_without_gradients(root: Path) -> None:
     monitor.close()
     seconds = [row["phase_seconds"] for row in rows_in(root)]
     assert [parts["eval"] >= 2 * SLEEP_SECONDS for parts in seconds] == [False, False, True, False]
-    assert all(2 * SLEEP_SECONDS > parts["forward"] >= SLEEP_SECONDS for parts in seconds)
+    assert all(parts["forward"] >= SLEEP_SECONDS for parts in seconds)
+    # Of three forwards two are the evaluation's: no clock of a busy machine tells more.
+    assert seconds[2]["forward"] < seconds[2]["eval"]
 
 
 def test_a_forward_without_gradients_ends_with_its_call(root: Path) -> None:

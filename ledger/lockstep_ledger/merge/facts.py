@@ -56,7 +56,7 @@ class JobFacts(msgspec.Struct, omit_defaults=True):
     Attributes:
         ids: by each id of the job, sequence of its first event, and order of the scheduler's.
         aliases: other names of it.
-        instances: name of the Slurm that its number is of, by node, where that is not the job's.
+        instances: name of the Slurm that its number is of, by node and user, where not the job's.
         owner: user id of the first who sent events of it from a node; None where nobody has.
         named: first word of the scheduler on the user id, which holds over all others.
         holder: token that began it.

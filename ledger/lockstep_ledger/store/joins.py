@@ -1,5 +1,6 @@
 """Ids that share an alias are one job; one number of two schedulers is two."""
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,6 +9,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from lockstep_ledger.ingest.speakers import Speaker, may_join
 from lockstep_ledger.merge.counted import Booked, Effects
+from lockstep_ledger.merge.plausible import MAX_SPARE_NODES
 from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.database import chunks_of
@@ -22,6 +24,8 @@ _MAX_ALIASES = 20
 WISH_PREFIX = "wish:"
 """Of an alias that nodes of a user state, and the user's id."""
 _OWN_PREFIXES = (ID_PREFIX, WISH_PREFIX)
+_BY = "\n"
+"""Between a node and a user; no name of a node holds it."""
 
 
 def aliases_of(event: Event) -> list[str]:
@@ -41,6 +45,11 @@ def instance_of(event: Event) -> str:
         if scheme == "slurm" and number == event.job_id:
             return name
     return ""
+
+
+def _voice(source: str, owner: int | None) -> str:
+    """A node and the user for whom it speaks: what it says for one names nothing of another."""
+    return source if owner is None else f"{source}{_BY}{owner}"
 
 
 @dataclass(slots=True)
@@ -64,11 +73,10 @@ class Joins:
         job = self.memory.get(event.key)
         if job is None:
             return event
-        instances = job.facts.instances
-        own = instances.get(SCHEDULER)
-        instance = instance_of(event) or (instances.get(event.source, "") if event.source else "")
-        if event.source and instance and instance != own:
-            instances[event.source] = instance
+        own = job.facts.instances.get(SCHEDULER)
+        instance = instance_of(event)
+        if event.source:
+            instance = instance or job.facts.instances.get(_voice(event.source, event.owner), "")
         if not instance or own in {None, instance}:
             return event
         twin = replace(event, job_id=f"{event.job_id}@{instance}")
@@ -88,14 +96,16 @@ class Joins:
                 del job.facts.instances[node]
             job.facts.instances.setdefault(SCHEDULER, instance)
         elif instance and instance != job.facts.instances.get(SCHEDULER):
-            job.facts.instances[event.source] = instance
+            job.facts.instances[_voice(event.source, event.owner)] = instance
         elif twin_id and names:
             plain = self.memory.find(self.connection, (event.key[0], twin_id))
-            if plain is not None:
+            if plain is not None and event.source == SCHEDULER:
                 self._hand_over(f"slurm:{twin_instance}:{twin_id}", plain, job)
-                instances = plain.facts.instances
-                of_twin = {n for n, i in instances.items() if n and i == twin_instance}
-                self._part(plain, job, of_twin if event.source == SCHEDULER else {event.source})
+                named = plain.facts.instances.items()
+                self._part(plain, job, {n for n, i in named if n and i == twin_instance})
+            elif plain is not None and (event.owner is not None or speaker.scope == "operator"):
+                self._name_twin(plain, event, twin_instance)
+                self._part(plain, job, {_voice(event.source, event.owner)})
         for alias in names:
             job = self._claim(job, (event.key[0], alias), event, speaker)
         return job
@@ -146,17 +156,35 @@ class Joins:
         self.memory.claim(alias, job.number)
         job.facts.aliases.append(alias[1])
 
-    def _part(self, plain: JobState, twin: JobState, nodes: Collection[str]) -> None:
-        """Gives nodes to the second scheduler's job, once it and they have named it."""
-        if not any(self._has_events(plain, node) for node in nodes):
+    def _name_twin(self, plain: JobState, event: Event, instance: str) -> None:
+        """What a node says next under the plain number is of the twin, for the same user."""
+        instances, voice = plain.facts.instances, _voice(event.source, event.owner)
+        most = MAX_SPARE_NODES + (plain.facts.value("num_nodes") or 0)
+        if voice in instances or len(instances) < most:
+            instances[voice] = instance
+            self.changed[plain.number] = plain
+
+    def _part(self, plain: JobState, twin: JobState, voices: Collection[str]) -> None:
+        """Gives the second scheduler's job what its nodes said of its user under the number."""
+        own = []
+        for some in chunks_of(sorted({voice.partition(_BY)[0] for voice in voices})):
+            of_nodes = (events.c.job == plain.number, events.c.node.in_(some))
+            query = select(events.c.sequence, events.c.node, events.c.body).where(*of_nodes)
+            own += [row.sequence for row in self.connection.execute(query)
+                    if _voice(row.node, json.loads(row.body).get("owner")) in voices]  # fmt: skip
+        later = [each for each in plain.pending if _voice(each.source, each.owner) in voices]
+        if not own and not later:
             return
         self._begin_anew(plain, twin)
-        for some in chunks_of(sorted(nodes)):
-            own = (events.c.job == plain.number, events.c.node.in_(some))
-            self.connection.execute(update(events).where(*own).values(job=twin.number))
-        self._renumber(plain.number, twin.number, nodes)
-        twin.pending += [event for event in plain.pending if event.source in nodes]
-        plain.pending = [event for event in plain.pending if event.source not in nodes]
+        for numbers in chunks_of(own):
+            moved = update(events).where(events.c.sequence.in_(numbers))
+            self.connection.execute(moved.values(job=twin.number))
+        identities = {each.id for each in later}
+        for row in self.rows:
+            if row["job"] == plain.number and row["id"] in identities:
+                row["job"] = twin.number
+        twin.pending += later
+        plain.pending = [each for each in plain.pending if each.id not in identities]
 
     def _hand_over(self, alias: str, plain: JobState, twin: JobState) -> None:
         """Gives the twin the alias that its nodes stated before it was known."""
@@ -166,11 +194,6 @@ class Joins:
             self.memory.claim((plain.facts.cluster, alias), twin.number)
             self.changed[plain.number] = plain
 
-    def _has_events(self, job: JobState, node: str) -> bool:
-        query = select(events.c.id).where(events.c.job == job.number, events.c.node == node)
-        is_pending = any(event.source == node for event in job.pending)
-        return is_pending or self.connection.execute(query.limit(1)).first() is not None
-
     def _begin_anew(self, *states: JobState) -> None:
         """Takes back what follows from the stored events of jobs that are to be derived anew."""
         for state in states:
@@ -179,11 +202,6 @@ class Joins:
                 self.effects.count(state.facts.booked.group, rows, sign=-1)
             state.begins_anew = True
             self.changed[state.number] = state
-
-    def _renumber(self, old: int, new: int, nodes: Collection[str] | None = None) -> None:
-        for row in self.rows:
-            if row["job"] == old and (nodes is None or row["node"] in nodes):
-                row["job"] = new
 
     def _join(self, state: JobState, gone: JobState) -> JobState:
         """Makes two jobs one; its record is derived from all events of both."""
@@ -209,7 +227,8 @@ class Joins:
             if self.memory.holder(self.connection, alias) is None:
                 self.memory.claim(alias, state.number)
         state.pending += gone.pending
-        self._renumber(gone.number, state.number)
+        for row in self.rows:
+            row["job"] = state.number if row["job"] == gone.number else row["job"]
         self.changed.pop(gone.number, None)
         return state
 

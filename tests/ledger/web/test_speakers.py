@@ -257,43 +257,50 @@ def test_no_alias_has_the_form_of_the_ledgers_own_names() -> None:
         assert ledger.jobs()["east", "later"]["job_id"] == "later"
 
 
+TEXTS: list[Any] = ["", " ", "node-1", "node-2", "east", "west", "1042"]
+VALUES = [*TEXTS, None, 0, 1042, 2001, [], True]
+NAMES = ("node", "owner", "cluster", "launcher", "uid", "delivery.node", "project", "num_gpus")
+TWINS = {f"{job}@{name}" for job in ("nb-1", "nb-3", "4242") for name in ("lab", "evil")}
+JOBS = sorted({*IDS.values(), *TWINS, "theirs", "others"})
+ALIASES = ["slurm:lab:4242", "slurm:lab:4343", "slurm:lab:4141", "id:4242", "torchrun:a",
+           "slurm:evil:nb-1", "slurm:evil:nb-3", "slurm:evil:4242"]  # fmt: skip
+
+
+def _random_row(rng: random.Random) -> Row:
+    name = rng.choice([n for n in SPEAKERS if "feed" not in n])
+    stated = {n: rng.choice(VALUES) for n in NAMES if rng.random() < 0.2}
+    if rng.random() < 0.5 and SPEAKERS[name][0].scope == "agent":
+        stated["owner"] = rng.choice((1042, 2001))
+    if rng.random() < 0.3:
+        stated["aliases"] = rng.sample(ALIASES, 2)
+    kind = rng.choice((*KINDS, *[STARTED] * 20 * ("aliases" in stated)))
+    return name, kind, rng.choice(JOBS), stated
+
+
 @pytest.mark.parametrize(
     "number", [1000, pytest.param(100_000, marks=pytest.mark.release)]
 )  # fmt: skip
 def test_no_random_statement_changes_a_job_that_its_speaker_may_not(number: int) -> None:
     rng = random.Random(51)
-    texts: list[Any] = ["", " ", "node-1", "node-2", "east", "west", "1042"]
-    values = [*texts, None, 0, 1042, 2001, [], True]
-    jobs = sorted({*IDS.values(), "theirs", "others"})
-    aliases = ["slurm:lab:4242", "slurm:lab:4343", "slurm:lab:4141", "id:4242", "torchrun:a"]
-    done = 0
-    while done < number:
+    for done in range(0, number, 200):
         with opened() as ledger:
             for _ in range(min(200, number - done)):
-                done += 1
-                name = rng.choice([n for n in SPEAKERS if "feed" not in n])
+                before, row = ledger.jobs(), _random_row(rng)
+                answer, after = ledger.say(row), ledger.jobs()
+                name, _, _, stated = row
                 grant = SPEAKERS[name][0]
-                stated = {
-                    n: rng.choice(values)
-                    for n in ("node", "owner", "cluster", "launcher", "uid", "delivery.node",
-                              "project", "num_gpus")
-                    if rng.random() < 0.2
-                }  # fmt: skip
-                if rng.random() < 0.5 and grant.scope == "agent":
-                    stated["owner"] = rng.choice((1042, 2001))
-                if rng.random() < 0.3:
-                    stated["aliases"] = rng.sample(aliases, 2)
-                before = ledger.jobs()
-                answer = ledger.say((name, rng.choice(KINDS), rng.choice(jobs), stated))
-                after = ledger.jobs()
                 uid = grant.owner if grant.scope == "launcher" else stated.get("owner")
                 for key, job in before.items():
                     is_other = job["cluster"] not in (grant.clusters or ())
                     if answer == "R" or is_other or job["owner"] not in {None, uid}:
-                        assert after.get(key) == job, (name, stated)
+                        assert after.get(key) == job, row
                     elif key in after:
-                        for field in ("project", "user"):
-                            assert after[key][field] == job[field], (name, stated)
+                        for field in ("project", "user", "price_per_gpu_hour", "queue"):
+                            assert after[key].get(field) == job.get(field), row
+            for name, job_id in (("agent_n1", "nb-1"), ("agent_n2", "nb-2"), ("agent_n1", "nb-3")):
+                count = ledger.document(job_id)["num_events"]
+                assert ledger.say((name, "hang", job_id, {"owner": 2001})) == "A"
+                assert ledger.document(job_id)["num_events"] == count + 1
 
 
 def test_the_table_knows_every_scope_and_relation() -> None:

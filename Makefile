@@ -88,7 +88,7 @@ endef
 
 test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process tests, then those that measure time
 	$(call PYTEST,not release and not timing and not cluster and not e2e,$(PARALLEL))
-	$(call PYTEST,timing and not release)
+	$(call PYTEST,timing and not release,$$(grep -rl --include="*.py" "mark\.timing" tests))
 
 test-quick: $(READY) ## Run in a minute the files of tests that take two seconds and need no server and one process
 	$(BIN)/python -m pytest --quick $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not release and not promtool and not timing and not cluster"

@@ -35,7 +35,9 @@ _AT_ONCE, _ALWAYS = _AGENT_SERIES + _KUBE_SERIES, _AGENT_SERIES + _KUBE_SERIES +
 _CALL = rf"\w+\((?:[\d.]+, )?{_selector(_ALWAYS)}{_RANGE}\)"
 _TIMESTAMP = rf"timestamp\({_selector(_ALWAYS)}\)"
 _INSTANT = rf"{_selector(_AT_ONCE)}(?!\[)(?: offset \w+)?"
-_READ = re.compile(f"{_CALL}|{_TIMESTAMP}|{_INSTANT}")
+# A largest of all is the largest of equal ones too, and a group has no value.
+_OF_EQUAL = r"\b(?:max|group) by \((?![^)]*\b(?:instance|job)\b)[^)]*\) \("
+_READ = re.compile(f"({_OF_EQUAL})?({_CALL}|{_TIMESTAMP}|{_INSTANT})(\\))?")
 
 
 def newest_of_equal(expression: str) -> str:
@@ -45,4 +47,11 @@ def newest_of_equal(expression: str) -> str:
     only one of them still has the one that has it, and of another gauge either, which are at most
     a scrape apart.
     """
-    return _READ.sub(lambda found: f"max without (instance, job) ({found[0]})", expression)
+    return _READ.sub(_newest, expression)
+
+
+def _newest(found: re.Match[str]) -> str:
+    aggregation, read, end = found.groups(default="")
+    if aggregation and end:
+        return found[0]
+    return f"{aggregation}max without (instance, job) ({read}){end}"

@@ -71,8 +71,9 @@ def _newest_placement(_: Parameters) -> str:
 
 
 def _per_step(window: str, steps_guard: str) -> str:
-    seconds = by("sum", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
-    steps = steps_guard.format(steps=by("sum", rate(training.STEPS, window), *_RANK))
+    # Of two nodes that report a rank, which has moved, the one where it goes on counts.
+    seconds = by("max", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
+    steps = steps_guard.format(steps=by("max", rate(training.STEPS, window), *_RANK))
     placed = f"group_left ({names(NODE, PP)})"
     on_place = f"{_RANK_JOIN} {placed} {select(recorded.PLACEMENT)}"
     return f"{seconds} / {_RANK_JOIN} {placed} (({steps}) * {on_place})"

@@ -1,6 +1,6 @@
 """Every situation of alerts/situations, with the project's rules and routes.
 
-A tenth of the brief ones at a minute in each run, all of them at all intervals in the release
+A twentieth of the brief ones at a minute in each run, all of them at all intervals in the release
 one: each takes promtool seconds.
 """
 
@@ -29,7 +29,7 @@ BRIEF = [
     each
     for each in SITUATIONS
     if not _is_long(each) and _BRIEF_SCRAPE in each.get("scrape_seconds", INTERVALS)
-][::10]
+][::20]
 
 
 @pytest.fixture(scope="module")

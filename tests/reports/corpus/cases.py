@@ -101,7 +101,8 @@ class Case:
 
 def list_cases(file: Path = _HERE / "cases.yaml") -> list[Case]:
     """All cases of a file, by name."""
-    return list(itertools.chain.from_iterable(map(_expand, yaml.safe_load(file.read_text()))))
+    entries = yaml.load(file.read_text(), yaml.CSafeLoader)
+    return list(itertools.chain.from_iterable(map(_expand, entries)))
 
 
 def _expand(entry: dict[str, Any]) -> Iterator[Case]:

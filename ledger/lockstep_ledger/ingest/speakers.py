@@ -4,7 +4,7 @@ A speaker is made at the door, of the token and of the frame of its delivery. No
 says of itself changes it, and what is unknown matches nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lockstep_ledger.merge.facts import UNVOUCHED
@@ -122,9 +122,10 @@ class Speaker:
             extra[UNVOUCHED] = not self.projects
         if time != event.time:
             extra["node_time"] = event.time
-        return replace(
-            event, cluster=event.cluster or self.cluster, node=event.node or self.node,
-            owner=owner, extra=extra, time=time, received=received,
+        return Event(
+            kind=event.kind, job_id=event.job_id, attempt=event.attempt, fields=event.fields,
+            time=time, id=event.id, node=event.node or self.node, launcher=event.launcher,
+            cluster=event.cluster or self.cluster, owner=owner, extra=extra, received=received,
         )  # fmt: skip
 
 

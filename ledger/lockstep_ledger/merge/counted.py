@@ -204,16 +204,17 @@ _FAILURES = {
 
 def mark_of(event: Event) -> Mark | None:
     """What an event reports; None where it counts nothing."""
-    number = event.count("step" if event.kind in _STEP_KINDS else "total")
+    counted_by = _COUNTED_BY.get(event.kind)
+    number = event.count(counted_by) if counted_by else None
     if event.kind == "checkpoint_durable":
         return "checkpoint", event.attempt, -1 if number is None else number
-    if event.kind == "job_resumed" and number:
+    if not number:
+        return None
+    if event.kind == "job_resumed":
         return "resumed", event.attempt, int(event.fields.get("fallback") is True)
-    if event.kind == "checkpoint_failed" and number:
+    if event.kind == "checkpoint_failed":
         return event.text("outcome") or "failed", event.attempt, number
-    if event.kind == "restore_failed" and number:
-        return "restore_failed", event.attempt, number
-    return None
+    return event.kind, event.attempt, number
 
 
 def group_of(counted: Mark) -> Mark:
@@ -245,4 +246,7 @@ def tally(group: Mark, times: Mapping[int, float]) -> tuple[dict[str, int], list
     return {what: highest}, rows
 
 
-_STEP_KINDS = frozenset({"checkpoint_durable", "job_resumed"})
+_COUNTED_BY = {
+    "checkpoint_durable": "step", "job_resumed": "step", "checkpoint_failed": "total",
+    "restore_failed": "total",
+}  # fmt: skip

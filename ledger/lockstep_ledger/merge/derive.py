@@ -307,14 +307,16 @@ def micros_of(
 
     Whole numbers: their sum over a thousand nodes is the same whatever its order is.
     """
-    end = _end_of(span, scheduler_end if is_over else None)
-    had = gpu_seconds(span.intervals(end, gpus_of_node, ""))
     reported: States = {}
     for totals in span.goodput.values():
         for state, seconds in totals.items():
             reported[state] = reported.get(state, 0.0) + seconds
     if span.recovery_gpu_seconds:
         reported["recovery"] = reported.get("recovery", 0.0) + span.recovery_gpu_seconds
+    if not (is_over or reported):
+        return {}
+    end = _end_of(span, scheduler_end if is_over else None)
+    had = gpu_seconds(span.intervals(end, gpus_of_node, ""))
     total = had if is_over else min(had, sum(reported.values()))
     fitted = _fit(reported, total, "unknown")
     return {state: round(seconds * MICRO) for state, seconds in fitted.items()}
@@ -340,14 +342,14 @@ def states_of(run: Run) -> States:
 
 def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
     """Fills in what was granted and used, of each field the heaviest word."""
-    model = facts.value("gpu_model") or ""
+    model, gpus_of_node = facts.value("gpu_model") or "", facts.gpus_of_node
     stated = facts.scheduler_value("gpu_model", run.scheduler_end) or ""
     run.used = []
     for span in run.spans:
         is_open = span.end is None and span.bound is None and not is_over
         end = None if is_open else _end_of(span, run.scheduler_end if is_over else None)
         of_node = stated or span.gpu_model or model
-        run.used += span.intervals(end, facts.gpus_of_node, of_node)
+        run.used += span.intervals(end, gpus_of_node, of_node)
     granted = _granted(run, facts, is_over=is_over)
     run.granted = None if granted is None else list(share_models(granted, run.used))
     run.unused, run.exceeded = [], set()

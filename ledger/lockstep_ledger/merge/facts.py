@@ -218,8 +218,9 @@ class JobFacts(msgspec.Struct, omit_defaults=True):
 
     def note_uid(self, event: Event) -> bool:
         """Takes the scheduler's word on the user; whether somebody else was first."""
-        uid = event.count("uid")
-        if event.source != SCHEDULER or event.kind not in _STATING or uid is None:
+        is_word = event.kind in _STATING and event.source == SCHEDULER
+        uid = event.count("uid") if is_word else None
+        if uid is None:
             return False
         before, word = self.owner, (order_of(event), uid)
         self.named = word if self.named is None else min(self.named, word)

@@ -11,9 +11,10 @@ outcome, class, cause, ranks              evidence of the nodes scheduler, as be
 ========================================== ===================== =====================
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from lockstep_records.events.event import Event
 
@@ -65,7 +66,7 @@ def rank_of(kind: str) -> int:
 
 Order = tuple[float, int, int, str]
 """Time, attempt, rank of the kind, and id: by it events are placed, whatever order they come in."""
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode = msgspec.json.Encoder().encode
 
 
 def order_of(event: Event) -> Order:
@@ -77,7 +78,7 @@ def body_of(event: Event) -> str:
     """What the columns of the store do not hold, as JSON."""
     launcher = {} if event.launcher is None else {"launcher": event.launcher}
     owner = {} if event.owner is None else {"owner": event.owner}
-    return _encode({"fields": event.fields, **launcher, **owner, **event.extra})
+    return _encode({"fields": event.fields, **launcher, **owner, **event.extra}).decode()
 
 
 def machine_of(source: str, body: Mapping[str, Any]) -> str:

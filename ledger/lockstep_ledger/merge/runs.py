@@ -1,6 +1,7 @@
 """Runs of a job: the scheduler's spans with those of nodes in them, and what no scheduler knows."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -154,8 +155,9 @@ def runs_of(nodes: Iterable[Span], scheduler: Sequence[Span], parts: Iterable[Sp
     """
     granted = [Run(scheduler=span) for span in scheduler if span.has_start]
     orphans: list[Span] = []
+    since = [span.begin - SLACK_SECONDS for span in scheduler if span.has_start]
     for span in sorted(nodes, key=_order):
-        owner = _granted_run(span, granted)
+        owner = _granted_run(span, granted, bisect_right(since, span.begin))
         (orphans if owner is None else owner.spans).append(span)
     for span in (each for each in parts if each.has_start and granted):
         # Words of one scheduler need no slack among each other.
@@ -175,15 +177,14 @@ def find_run(runs: Sequence[Run], time: float) -> Run:
     return next((run for run in reversed(runs) if run.begin <= time), runs[0])
 
 
-def _granted_run(span: Span, runs: Sequence[Run]) -> Run | None:
+def _granted_run(span: Span, runs: Sequence[Run], zone: int) -> Run | None:
     """The scheduler's run in whose zone a span begins, else the first one that it reaches into."""
-    own = [(each.begin, each.end, run) for run in runs if (each := run.scheduler) is not None]
-    since = [each for each in own if span.begin >= each[0] - SLACK_SECONDS]
-    for _, end, run in since[-1:]:
+    for run in runs[:zone][-1:]:
+        end = run.scheduler_end
         if end is None or span.begin <= end + SLACK_SECONDS:
             return run
     last = span.heard if span.end is None else span.end
-    return next((run for begin, _, run in own[len(since) :] if begin < last), None)
+    return next((r for r in runs[zone:] if r.scheduler and r.scheduler.begin < last), None)
 
 
 def _gather(orphans: Sequence[Span], num_nodes: int | None) -> list[Run]:

@@ -119,8 +119,12 @@ class Span(msgspec.Struct, omit_defaults=True):
     def intervals(self, end: float | None, gpus_of_node: float | None, model: str
                   ) -> list[Interval]:  # fmt: skip
         """What it holds up to an end; the first word on its GPUs holds from its begin."""
-        stated = self.stated or [(0.0, self.gpus(gpus_of_node))]
-        return list(step_intervals(self.begin, end, [(*each, model) for each in stated]))
+        if len(self.stated) > 1:
+            words = [(*each, model) for each in self.stated]
+            return list(step_intervals(self.begin, end, words))
+        gpus = self.gpus(gpus_of_node)
+        is_empty = not gpus or (end is not None and end <= self.begin)
+        return [] if is_empty else [Interval(self.begin, end, gpus, model)]
 
     def is_of(self, frame: "Frame", before: "Span | None") -> bool:
         """Whether a sweep would give it in this frame too, by its GPUs, begin and restarts."""

@@ -1,13 +1,14 @@
 """State of a job that the writer keeps between transactions, in memory and in the store."""
 
+import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
 
 from lockstep_ledger.merge.derive import Derivation
 from lockstep_ledger.merge.facts import JobFacts
@@ -100,7 +101,7 @@ def save(connection: Connection, states: Collection[JobState], new: Collection[i
         for s in states
         for source, n in changed_spans(s)
     ]
-    upsert(connection, spans, ("job", "node", "number"), changed)
+    upsert(connection, spans, changed)
     for state in states:
         for name in state.touched:
             state.sources[name].changed.clear()
@@ -124,13 +125,17 @@ def changed_spans(state: JobState) -> Iterator[tuple[Source, int]]:
             yield source, number
 
 
-def upsert(connection: Connection, table: Any, key: Sequence[str], rows: list[Any]) -> None:
+def upsert(connection: Connection, table: Table, rows: list[Any]) -> None:
     """Adds rows, or replaces those of the same key."""
-    if not rows:
-        return
-    statement = insert_into(connection, table)
-    values = {c.name: statement.excluded[c.name] for c in table.c if c.name not in key}
-    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=values), rows)
+    if rows:
+        connection.execute(_upsert_into(connection.dialect.name, table), rows)
+
+
+@functools.cache
+def _upsert_into(dialect: str, table: Table) -> Any:
+    statement = insert_into(dialect, table)
+    values = {c.name: statement.excluded[c.name] for c in table.c if not c.primary_key}
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
 
 
 def _text(value: object) -> str:
@@ -240,7 +245,7 @@ class KnownJobs:
     def save_claims(self, connection: Connection) -> None:
         """Writes the aliases that were given to jobs."""
         rows = [{"cluster": c, "alias": a, "job": n} for (c, a), n in self._claimed.items()]
-        upsert(connection, aliases, ("cluster", "alias"), rows)
+        upsert(connection, aliases, rows)
         self._claimed.clear()
 
     def read_aliases(self, connection: Connection, names: Collection[Key]) -> None:

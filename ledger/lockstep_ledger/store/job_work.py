@@ -1,6 +1,5 @@
 """Brings the record of a job up to date with new events of it."""
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
@@ -24,10 +23,11 @@ from lockstep_ledger.store.tables import events, marks, spans
 from lockstep_outcomes.evidence import NodeEvent
 from lockstep_records.events.event import Event
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _MAX_INCIDENTS = 200
 _JOB_EVENTS = select(events).where(events.c.job == bindparam("number"))
 _NODE_EVENTS = _JOB_EVENTS.where(
-    events.c.node == bindparam("node_name"), events.c.time >= bindparam("since")
+    events.c.node.in_(bindparam("nodes", expanding=True)), events.c.time >= bindparam("since")
 )
 _EVER = -1e300
 # As text: SQLite takes a partial index only for the very words of its condition.
@@ -61,7 +61,7 @@ class JobWork:
         self._is_growth = False
         # All that is stored of a new job is pending.
         self._is_first = state.record is None and not state.begins_anew
-        self._of_scheduler: dict[str, list[Event]] = defaultdict(list)
+        self._stored: dict[str, list[Event]] = {}
 
     def run(self) -> Record:
         """Applies the events and derives the record; counters are booked by the caller."""
@@ -93,11 +93,17 @@ class JobWork:
             for name in _sources_of(event):
                 by_source[name].append(event)
         # The scheduler's spans are swept first: they tell a node's restarts from its later runs.
-        for name in sorted(by_source, key=lambda name: name != SCHEDULER):
-            self._add(name, by_source[name], before)
-        if before != state.frame:
-            for name in sorted(state.sources.keys() - by_source.keys()):
-                self._add(name, [], before)
+        if SCHEDULER in by_source:
+            self._add(SCHEDULER, by_source.pop(SCHEDULER), before, before)
+        if not self._is_first:
+            new = [
+                name for name in by_source if name[:1] != PART_PREFIX and name not in state.sources
+            ]
+            self._stored |= self._read_nodes(new)
+        frame = state.frame
+        others = state.sources.keys() - by_source if before != frame else ()
+        for name in (*by_source, *sorted(others)):
+            self._add(name, by_source[name], before, frame)
         self._count_marks(state.pending)
 
     def _begin_anew(self) -> None:
@@ -148,9 +154,9 @@ class JobWork:
         """Number, first and last time of the durable checkpoints up to a time."""
         return durable_checkpoints(self._connection, self._state.number, until)
 
-    def _add(self, name: str, added: list[Event], before: Frame) -> None:
-        """Adds events to a source, or sweeps all of it anew; ``before`` is the frame until now."""
-        source, frame = self._state.sources.get(name) or Source(name), self._state.frame
+    def _add(self, name: str, added: list[Event], before: Frame, frame: Frame) -> None:
+        """Adds events to a source, or sweeps all of it anew where its frame is another."""
+        source = self._state.sources.get(name) or Source(name)
         added.sort(key=order_of)
         rows: list[WindowRow] = []
         is_late = False
@@ -159,7 +165,7 @@ class JobWork:
             if is_late:
                 break
             rows += source.take(event, frame)
-        if is_late or not source.is_of(frame):
+        if is_late or (before != frame and not source.is_of(frame)):
             prefix = source.list_before(added[0]) if added and before == frame else []
             swept, rows = self._sweep_anew(name, frame, before, prefix)
             self._forget(name, len(swept.spans), len(source.spans))
@@ -191,20 +197,23 @@ class JobWork:
         """Stored events of a source from a time on; those of the scheduler are read once."""
         if self._is_first:
             return [event for event in self._state.pending if name in _sources_of(event)]
-        is_of_scheduler = name == SCHEDULER or name.startswith(PART_PREFIX)
-        if is_of_scheduler and self._of_scheduler:
-            return self._of_scheduler[name]
-        node = SCHEDULER if is_of_scheduler else name
-        values = {"number": self._state.number, "node_name": node, "since": since}
-        rows = self._connection.execute(_NODE_EVENTS, values)
-        facts = self._state.facts
-        found = [e for row in rows if facts.weighs(e := event_of_row(row, facts))]
-        if not is_of_scheduler:
-            return found
-        for event in found:
-            for source in _sources_of(event):
-                self._of_scheduler[source].append(event)
-        return self._of_scheduler[name]
+        if name[:1] in {SCHEDULER, PART_PREFIX}:
+            if SCHEDULER not in self._stored:
+                self._stored |= {SCHEDULER: []} | self._read_nodes([SCHEDULER])
+            return self._stored.get(name, [])
+        # A node whose spans begin is read with the others of the delivery.
+        found = self._stored.pop(name, None)
+        return self._read_nodes([name], since).get(name, []) if found is None else found
+
+    def _read_nodes(self, nodes: Sequence[str], since: float = _EVER) -> dict[str, list[Event]]:
+        facts, found = self._state.facts, defaultdict[str, list[Event]](list)
+        for some in chunks_of(nodes):
+            values = {"number": facts.number, "nodes": some, "since": since}
+            for row in self._connection.execute(_NODE_EVENTS, values):
+                event = event_of_row(row, facts)
+                for source in _sources_of(event) if facts.weighs(event) else ():
+                    found[source].append(event)
+        return found
 
     def _count_marks(self, added: Iterable[Event]) -> None:
         """Counts what is counted once, where it is new or was reported earlier than before."""
@@ -219,16 +228,17 @@ class JobWork:
             if found[0] == "checkpoint":
                 newest = (event.time, event.count("step"))
                 facts.checkpoint = max(facts.checkpoint or newest, newest, key=lambda c: c[0])
-        held, new = held_marks(self._connection, facts.number, reported), list[dict[str, Any]]()
+        stored = Marks() if self._is_first else held_marks(self._connection, facts.number, reported)
+        new = list[dict[str, Any]]()
         for group, times in reported.items():
-            old = held[group]
+            old = stored.get(group, {})
             earlier = {n: time for n, time in times.items() if time < old.get(n, float("inf"))}
             if earlier:
                 self._count(group, old, sign=-1)
                 self._count(group, {**old, **earlier}, sign=1)
                 key = {"job": facts.number, "what": group[0], "attempt": group[1]}
                 new += [{**key, "number": n, "time": time} for n, time in earlier.items()]
-        upsert(self._connection, marks, ("job", "what", "attempt", "number"), new)
+        upsert(self._connection, marks, new)
 
     def _count(self, group: Mark, times: dict[int, float], sign: int) -> None:
         counts, rows = tally(group, times)
@@ -275,7 +285,7 @@ def _incident(event: Event) -> NodeEvent:
 
 def event_of_row(row: Row[Any], facts: JobFacts) -> Event:
     """A stored event."""
-    body = json.loads(row.body)
+    body = _decode(row.body)
     return Event(
         id=row.id, kind=row.kind, cluster=facts.cluster, job_id=facts.job_id,
         node=machine_of(row.node, body), launcher=body.pop("launcher", None),

@@ -88,7 +88,9 @@ class Joins:
         # What a stranger or another node said counts no more, or what one said early counts.
         if job.facts.note_uid(event) | job.facts.note_place(event):
             self._begin_anew(job)
-        instance, names = instance_of(event), aliases_of(event)
+        if not (names := aliases_of(event)):
+            return job
+        instance = instance_of(event)
         twin_id, _, twin_instance = event.job_id.rpartition("@")
         if event.source == SCHEDULER and instance:
             same = {n for n, i in job.facts.instances.items() if i == instance}
@@ -97,7 +99,7 @@ class Joins:
             job.facts.instances.setdefault(SCHEDULER, instance)
         elif instance and instance != job.facts.instances.get(SCHEDULER):
             job.facts.instances[_voice(event.source, event.owner)] = instance
-        elif twin_id and names:
+        elif twin_id:
             plain = self.memory.find(self.connection, (event.key[0], twin_id))
             if plain is not None and event.source == SCHEDULER:
                 self._hand_over(f"slurm:{twin_instance}:{twin_id}", plain, job)

@@ -200,7 +200,7 @@ def _read_events(connection: Connection, job: int, position: int) -> Sequence[An
 def _note(connection: Connection, job: int, column: str) -> None:
     """Notes up to which event a job is done, so that one that gets more is done again."""
     updated = connection.execute(select(jobs.c.updated).where(jobs.c.number == job)).scalar()
-    row = insert_into(connection, job_upkeep).values({"job": job, column: updated})
+    row = insert_into(connection.dialect.name, job_upkeep).values({"job": job, column: updated})
     connection.execute(row.on_conflict_do_update(index_elements=["job"], set_={column: updated}))
 
 
@@ -284,7 +284,9 @@ def _move(connection: Connection, table: Table, own: list[Any], key: tuple[int, 
     names = [table.c[name] for name in _GROUP]
     sums = (func.sum(table.c.good), func.sum(table.c.total))
     query = select(*map(literal, key), *names, *sums).where(*own).group_by(*names)
-    moved = insert_into(connection, slo_rollups).from_select(slo_rollups.c.keys(), query)
+    moved = insert_into(connection.dialect.name, slo_rollups).from_select(
+        slo_rollups.c.keys(), query
+    )
     added = {name: slo_rollups.c[name] + moved.excluded[name] for name in ("good", "total")}
     keys = list(slo_rollups.primary_key)
     connection.execute(moved.on_conflict_do_update(index_elements=keys, set_=added))

@@ -7,7 +7,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from lockstep_records.events.kinds import (
     KIND_BY_NAME,
@@ -36,6 +36,7 @@ _ENVELOPE = ("id", "kind", "job_id", "attempt", "time", "fields")
 _CHECKED = frozenset({"id", "kind", "job_id", "attempt", "time", "node", "launcher",
                       "cluster", "owner"})  # fmt: skip
 _SPECS = {name: {spec.name: spec for spec in kind.fields} for name, kind in KIND_BY_NAME.items()}
+_CONTAINERS = (dict, list)
 _MAX_VALUES = 20_000
 _MAX_DIGITS_BOUND = 10**30
 
@@ -132,9 +133,7 @@ def _check_numbers(document: dict[str, Any]) -> None:
 def _check_value(name: str, value: object, depth: int, budget: list[int]) -> None:
     """Checks any value, also of a field that nobody here knows; the budget is of the document."""
     budget[0] -= 1
-    if type(value) is int and -MAX_WHOLE <= value <= MAX_WHOLE:
-        pass
-    elif isinstance(value, str):
+    if isinstance(value, str):
         budget[1] -= len(value)
         if len(value) > MAX_TEXT or _UNFIT.search(value):
             raise EventError(
@@ -142,7 +141,7 @@ def _check_value(name: str, value: object, depth: int, budget: list[int]) -> Non
                 f"{name} {quoted(value)} must be a text of at most {MAX_TEXT} characters without"
                 " control characters and surrogates",
             )
-    elif isinstance(value, dict | list):
+    elif isinstance(value, _CONTAINERS):
         _check_entries(name, value, depth, budget)
     elif value is not None and not isinstance(value, bool) and not is_number(value):
         raise EventError("value", f"{name} {quoted(value)} must be a finite number, a whole one"
@@ -197,7 +196,7 @@ def _is_name(text: object, limit: int) -> bool:
     return isinstance(text, str) and len(text) <= limit and text.isprintable()
 
 
-def _is_integer(value: object) -> bool:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -208,11 +207,9 @@ def is_printable(text: str) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether a value is a finite number that every program reads exactly."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    if isinstance(value, int):
-        return -MAX_WHOLE <= value <= MAX_WHOLE
-    return math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return _is_integer(value) and -MAX_WHOLE <= value <= MAX_WHOLE
 
 
 def _is_list(value: object, item: Callable[[object], bool]) -> bool:

@@ -19,7 +19,6 @@ from lockstep_records.events.bounds import (
     EventError,
     check_document,
     fit,
-    is_number,
     is_printable,
     quoted,
 )
@@ -95,23 +94,20 @@ class Event:
         members = {name: getattr(self, name) for name in _MEMBERS}
         return {**self.extra, **{n: value for n, value in members.items() if value is not None}}
 
-    def text(self, *names: str) -> str:
-        """The first of these fields that is a printable text; empty without one."""
-        for name in names:
-            value = self.fields.get(name)
-            if isinstance(value, str) and value and is_printable(value):
-                return value
-        return ""
+    def text(self, name: str) -> str:
+        """A field that is a printable text; empty without one."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) and is_printable(value) else ""
 
-    def number(self, *names: str) -> float | None:
-        """The first of these fields that is a number of 0 or more; None without one."""
-        values = (self.fields.get(name) for name in names)
-        return next((float(value) for value in values if _is_amount(value)), None)
+    def number(self, name: str) -> float | None:
+        """A field that is a number of 0 or more; None without one."""
+        value = self.fields.get(name)
+        return float(value) if _is_amount(value) else None
 
-    def count(self, *names: str) -> int | None:
+    def count(self, name: str) -> int | None:
         """As ``number``, whole."""
-        value = self.number(*names)
-        return None if value is None else int(value)
+        value = self.fields.get(name)
+        return int(value) if _is_amount(value) else None
 
     def numbers(self, name: str) -> dict[str, float]:
         """A field that holds numbers by name; what is none in it is left out."""
@@ -120,11 +116,13 @@ class Event:
         return {str(key): float(number) for key, number in entries if _is_amount(number)}
 
 
+_NUMBERS = (int, float)
 _MEMBERS = tuple(each.name for each in fields(Event) if each.name not in {"extra", "received"})
 
 
 def _is_amount(value: Any) -> TypeGuard[float]:
-    return is_number(value) and 0 <= value < MAX_NUMBER
+    # Infinity fails the comparison, as NaN does.
+    return isinstance(value, _NUMBERS) and 0 <= value < MAX_NUMBER and not isinstance(value, bool)
 
 
 def stable_id(*parts: object) -> str:

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 import click
 import httpx
+import msgspec
 from sqlalchemy import Engine
 
 from lockstep_catalogue.ledger import REFUSALS
@@ -20,6 +21,7 @@ from lockstep_cli.options import bad_input, timezone_option
 from lockstep_ledger.importers.sacct import read_sacct
 from lockstep_ledger.importers.scheduler_events import read_mlperf
 from lockstep_ledger.ingest.document import VERSION, DeliveryError, read_delivery
+from lockstep_ledger.ingest.speakers import SPEAKER, Speaker
 from lockstep_ledger.options import FILE, LABEL_VALUE, store_option
 from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store.database import disposing, open_store, writer_lock
@@ -91,8 +93,8 @@ def _read_lines(path: Path) -> Iterator[Document]:
             yield document
 
 
-Send = Callable[[bytes], Document]
-"""Takes the body of a delivery and gives its answer."""
+Send = Callable[..., Document]
+"""Takes the body of a delivery, and where it stores itself its speaker; gives the answer."""
 _BATCH = 500
 _TIMEOUT_SECONDS = 30.0
 _RETRIES = 5
@@ -168,9 +170,11 @@ def storing(engine: Engine, client: str) -> Iterator[Send]:
     with writer_lock(engine):
         writer = StoreWriter(engine)
 
-        def write(body: bytes) -> Document:
-            delivery = read_delivery(body, time.time())
-            submission = Submission(delivery.events, list(delivery.refused), client)
+        def write(body: bytes, speaker: Speaker | None = None) -> Document:
+            speakers = () if speaker is None else (lambda *_: speaker,)
+            delivery = read_delivery(body, time.time(), *speakers)
+            refused = list(delivery.refused)
+            submission = Submission(delivery.events, refused, client, delivery.speaker)
             writer.write([submission])
             return submission.answer()
 
@@ -219,7 +223,7 @@ def poster(url: str, token_file: Path | None) -> Send:
         headers["Authorization"] = f"Bearer {read_token(token_file)}"
     trust = httpx.create_ssl_context()  # reading the certificates takes longer than a request
 
-    def post(body: bytes) -> Document:
+    def post(body: bytes, _speaker: Speaker | None = None) -> Document:
         for attempt in range(_RETRIES):
             try:
                 answer = httpx.post(
@@ -244,7 +248,8 @@ def poster(url: str, token_file: Path | None) -> Send:
 
 
 _LETTER_BATCH = 100
-_Origin = tuple[str, str]
+_Origin = tuple[str, str, str]
+"""Cluster, node and speaker as JSON; letters of earlier versions have none."""
 
 
 @click.command()
@@ -287,19 +292,21 @@ def replay(
 def _replay(
     engine: Engine, send: Send, refusals: tuple[str, ...], ids: tuple[str, ...]
 ) -> tuple[Counter[str], list[str]]:
-    """Sends the letters of each origin together; counts by what became of them, and reasons."""
+    """Sends the letters of each origin, as of their speaker; counts by what became of them."""
     counts: Counter[str] = Counter(stored=0, duplicates=0, refused=0)
     reasons: list[str] = []
     by_origin: dict[_Origin, list[tuple[int, Document]]] = defaultdict(list)
     with engine.connect() as connection:
         for number, document in letters.read_events(connection, refusals, ids):
-            origin = (str(document.get("cluster") or "local"), str(document.get("node") or ""))
-            by_origin[origin].append((number, document))
+            signature = json.dumps(document.pop(SPEAKER, None))
+            cluster, node = (str(document.get(name) or "") for name in ("cluster", "node"))
+            by_origin[cluster or "local", node, signature].append((number, document))
     for origin, entries in by_origin.items():
+        speaker = msgspec.json.decode(origin[2], type=Speaker | None)
         for start in range(0, len(entries), _LETTER_BATCH):
             batch = entries[start : start + _LETTER_BATCH]
             try:
-                answer = send(_body(origin, [document for _, document in batch]))
+                answer = send(_body(origin, [document for _, document in batch]), speaker)
             except DeliveryError as error:
                 reasons.append(f"{origin[1]}: {error}")
                 continue

@@ -240,9 +240,9 @@ def _event(document: Any, speaker: Speaker, now_seconds: float, offset_seconds: 
 
 def _refused(document: Any, error: EventError, speaker: Speaker) -> RefusedEvent:
     members = document if isinstance(document, dict) else {}
-    # With its origin it can be delivered again.
+    # With its origin and its speaker it can be delivered again, and says no more than now.
     origin = {"cluster": speaker.cluster, "node": speaker.node}
-    named = {**origin, **members} if members else document
+    named = {**origin, **members, **speaker.signature()} if members else document
     names = (members.get("id"), members.get("job_id"))
     event_id, job_id = (n if isinstance(n, str) and is_printable(n) else None for n in names)
     return RefusedEvent(

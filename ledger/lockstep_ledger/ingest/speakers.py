@@ -7,6 +7,8 @@ says of itself changes it, and what is unknown matches nothing.
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from lockstep_ledger.merge.facts import UNVOUCHED
 from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import EDGE_KINDS, KINDS
@@ -21,6 +23,8 @@ RELATIONS: dict[Relation, str] = {
     "unknown": "the speaker's user id is not known, and the job is somebody else's",
     "foreign": "both are known and differ",
 }
+SPEAKER = "speaker"
+"""Member of a dead letter beside those of its event."""
 DESCRIBING = frozenset({"job_submitted", "job_started"})
 _QUEUE_KINDS = frozenset(
     {"job_submitted", "job_preempted", "job_requeued", "resources_allocated", "resources_released"}
@@ -93,6 +97,10 @@ class Speaker:
     def may_feed(self) -> bool:
         """Whether it may tell how far a feed is; others could hide that one is away."""
         return not RULES[self.scope].has_node
+
+    def signature(self) -> dict[str, Any]:
+        """What a letter keeps of it: what is delivered again has its speaker."""
+        return {SPEAKER: msgspec.to_builtins(self)}
 
     def objection(self, event: Event) -> str:
         """Why it may not say this of any job, one sentence; empty where it may of some."""

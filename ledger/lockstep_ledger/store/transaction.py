@@ -178,7 +178,7 @@ class Transaction:
         job = held or JobState(JobFacts(*event.key, state.num_jobs + 1))
         refused = self._refuse(job, event, submission.speaker, is_new=held is None)
         if refused is not None:
-            submission.refused.append(letter_of(event, refused.refusal, refused.sentence))
+            submission.refused.append(letter_of(event, refused, submission.speaker))
             return False
         if held is None:
             state.num_jobs += 1
@@ -250,17 +250,17 @@ class Transaction:
         job.record = record
 
 
-def letter_of(event: Event, refusal: str, sentence: str) -> RefusedEvent:
+def letter_of(event: Event, refused: Refused, speaker: Speaker) -> RefusedEvent:
     """The dead letter of an event that is refused here."""
     return RefusedEvent(
-        refusal=refusal,
-        reason=sentence,
+        refusal=refused.refusal,
+        reason=refused.sentence,
         id=event.id,
         job_id=event.job_id,
         node=event.source,
-        body=json.dumps(event.document()),
+        body=json.dumps(event.document() | speaker.signature()),
         # A stranger who goes on sending fills no table.
-        once=stable_id(*event.key, event.owner) if refusal == "owner" else None,
+        once=stable_id(*event.key, event.owner) if refused.refusal == "owner" else None,
     )
 
 
@@ -399,7 +399,8 @@ def _write_parts(
     if len(events) == 1:
         reason = f"{events[0].kind} of job {events[0].job_id} cannot be applied ({error!r:.300})"
         _log.error("event=refused id=%s reason=%r", events[0].id, reason)
-        letter = letter_of(events[0], _REFUSAL, f"{reason}; it is kept here and left out")
+        refused = Refused(_REFUSAL, f"{reason}; it is kept here and left out")
+        letter = letter_of(events[0], refused, submission.speaker)
         parts = [replace(submission, events=(), refused=[letter])]
     else:
         parts = [replace(submission, events=e, refused=[]) for e in (events[:half], events[half:])]

@@ -1,16 +1,18 @@
 """What was refused is kept whole and can be delivered again; an old store is brought up to date."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from lockstep_ledger.command import ledger
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
+from lockstep_ledger.ingest.speakers import Speaker
 from lockstep_ledger.store.tables import dead_letters, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender
@@ -48,6 +50,29 @@ def test_a_letter_holds_the_whole_event_and_is_delivered_again(tmp_path: Path) -
         assert connection.execute(select(dead_letters)).all() == []
         assert connection.execute(select(jobs.c.outcome)).scalar_one() == "failed"
         assert differences(writer._engine) == []
+
+
+def test_a_letter_that_is_delivered_again_has_the_speaker_that_it_had(tmp_path: Path) -> None:
+    store = str(tmp_path / "ledger.db")
+    thief = Speaker(scope="launcher", cluster="east", node="n1", uid=8)
+    now = time.time()
+    story = Story().start(num_nodes=1).events[0]
+    end = {**story, "id": "end", "kind": "job_finished", "owner": 7, "time": now + 9000,
+           "fields": {"outcome": "cancelled"}}  # fmt: skip
+    statements = [end, {**end, "id": "gone", "kind": "job_preempted", "time": now, "fields": {}}]
+    with opened(store) as writer:
+        writer.write([Submission([replace(checked(Story().start(num_nodes=1))[0], owner=7)])])
+        read = read_delivery(delivery(statements, node="n1"), now, lambda *_: thief)
+        writer.write([Submission(read.events, list(read.refused), "", read.speaker)])
+        assert [letter.refusal for letter in read.refused] == ["future", "scope"]
+        with writer._engine.begin() as connection:  # as if it were a day later
+            past = func.replace(dead_letters.c.body, str(end["time"]), str(now - 9))
+            connection.execute(update(dead_letters).values(body=past))
+    result = CliRunner().invoke(ledger, ["replay", "--store", store])
+    assert (result.exit_code, "is of user 7" in result.output) == (0, True), result.output
+    with opened(store) as writer, writer._engine.connect() as connection:
+        assert len(connection.execute(select(dead_letters)).all()) >= len(statements)
+        assert connection.execute(select(jobs.c.status)).scalar_one() != "finished"
 
 
 def test_what_is_refused_again_stays(tmp_path: Path) -> None:

@@ -144,12 +144,14 @@ class ProposedLines:
         tokens = [f"tokens={times}{first}.numel()"] if _IDS.search(first) else []
         return [f"samples={times}len({first})", *tokens]
 
-    def _fetches(self, loop: TrainingLoop) -> list[ast.stmt]:
-        """The statements of the step that fetch a batch by a function."""
+    def _fetches(self, loop: TrainingLoop, names: re.Pattern[str] = _BATCH) -> list[ast.stmt]:
+        """The statements of the step that fetch a batch by a function, and do nothing else."""
         script, found = self._script, list[ast.stmt]()
         for call in loop.calls_inside():
-            if loop.loops[0] in script.ancestors(call) and _BATCH.match(last_name(call)):
-                found.append(script.statement(call))
+            statement = script.statement(call)
+            is_simple = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr)
+            if names.match(last_name(call)) and loop.loops[0] in script.ancestors(call):
+                found += [statement] if is_simple and not loop.trains_in(statement) else []
         return found
 
     def _remedy(self) -> str:
@@ -158,7 +160,8 @@ class ProposedLines:
             return f"it is inside {package}: {_LIBRARIES[package]}"
         trees = self._script.project_files().items()
         near = ", ".join(os.path.relpath(file) for file, tree in trees if _trains(tree))
-        return f"give the file with the loop{f', perhaps {near}' if near else ''}"
+        by_hand = "or attach before it, and call step where a step ends"
+        return f"give the file with the loop{f', perhaps {near}' if near else ''}, {by_hand}"
 
     def _attach(self, loop: TrainingLoop, given: list[str]) -> str:
         """Adds the line that creates the monitor; returns its name in the loop."""
@@ -218,15 +221,10 @@ class ProposedLines:
         if loader is not None and last_name(loader) not in {"range", "trange", "count"}:
             self._inserted.append((loader.lineno, loader.col_offset, f"{monitor}.prepare("))
             self._inserted.append((loader.end_lineno or 0, loader.end_col_offset or 0, ")"))
-        for statement in (*self._fetches(loop), *loop.rollouts()):
+        nexts = self._fetches(loop, re.compile("next$"))
+        for statement in (*self._fetches(loop), *nexts, *loop.rollouts()):
             if not {statement, *script.ancestors(statement)} & {*evaluations}:
                 self._wrap(statement, f'with {monitor}.phase("data"):')
-        for call in loop.calls_inside():
-            if last_name(call) == "next" and batches in script.ancestors(call):
-                self.notes.append(
-                    f"line {call.lineno} waits for a batch, which is seen if torch's DataLoader "
-                    f'has it; else put it into {monitor}.phase("data")'
-                )
 
     def _import(self, line: str) -> None:
         """Adds an import after those with which the script begins."""

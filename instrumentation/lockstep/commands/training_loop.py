@@ -30,6 +30,7 @@ _BOOKKEEPING = {"step", "update", "zero_grad"}
 _PARAMETERS = {"parameters", "named_parameters", "configure_optimizers"}
 _NO_GRADIENTS = {"no_grad", "inference_mode"}
 _STEPS = {"step", "optimizer_step"}
+_LAST_PART = "the step tells the loss of its last micro-batch"
 _COUNT = re.compile(r"(?i:tokens|samples|size|count|num_|len\()")
 
 
@@ -217,6 +218,13 @@ class TrainingLoop:
                 names |= {name_of(call.func), *map(name_of, call.args)}
         return names
 
+    def trains_in(self, statement: ast.stmt) -> bool:
+        """Whether a statement runs a model, or a part of the step."""
+        called = {name_of(call.func) for call in calls_in(statement)}
+        names = {name for s, name, _ in self._script.assignments if s is statement}
+        is_loss = any(map(_LOSS.search, names))
+        return is_loss or statement in self.calls or not called.isdisjoint(self.models)
+
     def _lift(self, statement: ast.stmt) -> ast.stmt:
         """The outermost block that a statement stands in and the training does not."""
         around = {a for call in self.calls for a in self._script.ancestors(call)}
@@ -343,7 +351,7 @@ class TrainingLoop:
         calls = [c for c in ranges if isinstance(c, ast.Call) and last_name(c) == "range"]
         counts = [ast.unparse(call.args[-1]) for call in calls]
         if _is_quotient(part) and self._share_of(part.right, counts):
-            return ast.unparse(part.left), ""
+            return ast.unparse(part.left), _LAST_PART
         values = [
             value
             for statement, n, value in script.assignments
@@ -362,7 +370,7 @@ class TrainingLoop:
             if _COUNT.search(factor):
                 why = f"the loss was multiplied by {factor}: the step tells its last part's"
                 return f"{text} / {factor}", why
-        return text, "the step tells the loss of its last micro-batch" if inner else ""
+        return text, _LAST_PART if inner else ""
 
     def _share_of(self, divisor: ast.expr, counts: list[str]) -> str:
         """By what to multiply a loss that was divided so; empty if not for accumulation."""
@@ -372,7 +380,9 @@ class TrainingLoop:
             names = {name_of(node) for value in values for node in ast.walk(value)}
             if text == count or (text in names and isinstance(divisor, ast.Name)):
                 return count
-        return text if "accum" in text.lower() else ""
+        values = [v for _, name, v in self._script.assignments if name == text]
+        told = [text, *([] if _COUNT.search(text) else map(ast.unparse, values))]
+        return text if any("accum" in each.lower() for each in told) else ""
 
     def step_condition(self) -> str:
         """What comes before a step where the statement that ends it may end a micro-batch only."""

@@ -7,10 +7,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress import hangs
@@ -25,6 +26,7 @@ from lockstep_records.page.reader import Page
 from lockstep_records.text.printable import printable
 
 _MAX_NAME = 64
+_MAX_RUN = 256  # calls: several steps of most loops
 
 
 def launched_by_dump(data: bytes) -> dict[str, Launched]:
@@ -36,7 +38,7 @@ def launched_by_dump(data: bytes) -> dict[str, Launched]:
         entries = json.loads(data)["entries"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
-    found: dict[str, dict[int, tuple[str, bool]]] = {}
+    found: dict[str, dict[int, _Call]] = {}
     for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, dict):
             continue
@@ -44,16 +46,33 @@ def launched_by_dump(data: bytes) -> dict[str, Launched]:
         if group and number is not None:
             # On gloo the state of a completed collective stays "scheduled".
             is_open = entry.get("state") != "completed" and not entry.get("retired")
-            found.setdefault(group, {})[number] = (_operation_of(entry), is_open)
+            call = _Call(_operation_of(entry), str(entry.get("input_sizes")), is_open)
+            found.setdefault(group, {})[number] = call
     return {group: _launched(by_number) for group, by_number in found.items()}
 
 
-def _launched(by_number: dict[int, tuple[str, bool]]) -> Launched:
+class _Call(NamedTuple):
+    operation: str
+    sizes: str
+    is_open: bool
+
+
+def _launched(by_number: dict[int, _Call]) -> Launched:
     last = max(by_number)
-    oldest = min((number for number, (_, is_open) in by_number.items() if is_open), default=None)
-    return Launched(
-        last, by_number[last][0], None if oldest is None else (oldest, by_number[oldest][0])
-    )
+    oldest = min((number for number, call in by_number.items() if call.is_open), default=None)
+    pair = None if oldest is None else (oldest, by_number[oldest].operation)
+    before = [by_number[n][:2] for n in sorted(by_number) if n < (oldest or last)]
+    return Launched(last, by_number[last].operation, pair, _usual_after(before))
+
+
+def _usual_after(calls: Sequence[tuple[str, str]]) -> str:
+    """The operation that followed the longest run of earlier calls which ends as these do."""
+    usual, longest = "", 1
+    for end in range(1, len(calls)):
+        same = takewhile(lambda n: calls[-n] == calls[end - n], range(1, min(end, _MAX_RUN) + 1))  # noqa: B023  # used up at once
+        if (length := sum(1 for _ in same)) >= longest:
+            usual, longest = calls[end][0], length
+    return usual
 
 
 def _group_of(entry: dict[str, Any]) -> str:

@@ -10,8 +10,9 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from lockstep.guard import NoParts, Parts, guarded
@@ -54,6 +55,12 @@ class Blocks:
 
     def __init__(self, state: MonitorState) -> None:
         self._state = state
+        self._open = set[object]()  # one of each checkpoint that is under way
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is under way."""
+        return bool(self._open)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -73,22 +80,27 @@ class Blocks:
             state.reports.block_ended(name, began_ns, ended_ns, failed=has_failed)
 
     @contextmanager
-    def checkpoint(self, step: int | None = None) -> Iterator[Saving]:
+    def checkpoint(
+        self, step: int | None = None, *, in_background: bool = False
+    ) -> Iterator[Saving]:
         """Holds the phase, and counts the write at its end."""
-        saving = Saving(step, self._checkpoint_ended)
+        self._open.add(under_way := object())
+        saving = Saving(step, partial(self._checkpoint_ended, under_way))
         began_ns = time.monotonic_ns()
         has_failed = True
         try:
-            with self.phase("checkpoint"):
+            with nullcontext() if in_background else self.phase("checkpoint"):
                 yield saving
             has_failed = False
         finally:
             # A write that goes on in the background ends later, by the loop's own call.
             if has_failed or not saving.goes_on:
                 saving.end(failed=has_failed)
-            self._state.reports.checkpoint_blocked(time.monotonic_ns() - began_ns)
+            if not in_background:
+                self._state.reports.checkpoint_blocked(time.monotonic_ns() - began_ns)
 
-    def _checkpoint_ended(self, saved: Saved) -> None:
+    def _checkpoint_ended(self, under_way: object, saved: Saved) -> None:
+        self._open.discard(under_way)
         self._state.reports.checkpoint_ended(saved)
 
     @contextmanager
@@ -215,6 +227,11 @@ class LiveMonitor:
     def first_steps(self) -> FirstSteps:
         """Finds what is not seen of the loop."""
         return self._callbacks.first_steps
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is under way."""
+        return self._blocks.is_saving
 
     @property
     def next_step(self) -> int:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 class NoopMonitor(NoopRecorder):
     """Takes every call of a ``Monitor`` and records nothing."""
 
-    enabled = False
+    enabled = is_saving = False
     next_step = 0
     count_batch = describe = synced = fail = close = NoopRecorder._do_nothing  # noqa: SLF001  # of the base class
 
@@ -28,8 +28,11 @@ class NoopMonitor(NoopRecorder):
         yield
 
     @contextmanager
-    def checkpoint(self, step: int | None = None) -> Iterator[Saving]:
+    def checkpoint(
+        self, step: int | None = None, *, in_background: bool = False
+    ) -> Iterator[Saving]:
         """Runs the block."""
+        del in_background
         yield Saving(step, lambda _: None)
 
     @contextmanager
@@ -62,10 +65,17 @@ class Monitor(LoopCalls, Protocol):
             ValueError: no phase has that name.
         """
 
-    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
+    def checkpoint(
+        self, step: int | None = None, *, in_background: bool = False
+    ) -> AbstractContextManager[Saving]:
         """Counts the block as writing a checkpoint; an exception in it makes the attempt failed.
 
         With ``later()`` on what it gives, the write goes on after the block, until ``end()``.
+
+        Args:
+            step: the checkpoint's, where it is known.
+            in_background: whether another thread than the loop's runs the block, so that no step
+                waits for it.
         """
 
     def restore(self) -> AbstractContextManager[Restoring]:

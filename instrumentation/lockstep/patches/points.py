@@ -35,7 +35,7 @@ Group = Literal[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class InstrumentationPoint:
     """One attribute of torch.
 
@@ -68,51 +68,23 @@ class InstrumentationPoint:
 
 
 # Torch has no public way to any of these.
+# fmt: off
 QUEUE_CALLBACK = InstrumentationPoint(
-    group="read",
-    owner="torch.autograd:Variable._execution_engine",
-    attribute="queue_callback",
-    without_it="DDP's synchronisation counts as backward",
-)
+    "read", "torch.autograd:Variable._execution_engine", "queue_callback", "DDP's synchronisation counts as backward")
 BUCKET_STATISTICS = InstrumentationPoint(
-    group="read",
-    owner="torch.nn.parallel:DistributedDataParallel",
-    attribute="_get_ddp_logging_data",
-    without_it="DDP's all-reduces have no size, and its backward has a hook on the graph",
-)
+    "read", "torch.nn.parallel:DistributedDataParallel", "_get_ddp_logging_data",
+    "DDP's all-reduces have no size, and its backward has a hook on the graph")
 GRAPH_TASK = InstrumentationPoint(
-    group="read",
-    owner="torch._C",
-    attribute="_current_graph_task_id",
-    without_it="waits of a backward on a GPU count as backward",
-)
+    "read", "torch._C", "_current_graph_task_id", "waits of a backward on a GPU count as backward")
 GROUP_RESOLVER = InstrumentationPoint(
-    group="read",
-    owner="torch.distributed.distributed_c10d",
-    attribute="_resolve_process_group",
-    without_it="functional collectives have no bus bandwidth",
-)
+    "read", "torch.distributed.distributed_c10d", "_resolve_process_group", "functional collectives have no bus bandwidth")
 WORKER_SERVER = InstrumentationPoint(
-    group="read",
-    owner="torch._C._distributed_c10d",
-    attribute="_WorkerServer",
-    without_it="a hang leaves no Flight Recorder dump",
-)
+    "read", "torch._C._distributed_c10d", "_WorkerServer", "a hang leaves no Flight Recorder dump")
 START_WORKERS = InstrumentationPoint(
-    group="read",
-    owner="torch.distributed.elastic.agent.server.local_elastic_agent:LocalElasticAgent",
-    attribute="_start_workers",
-    without_it="the launcher cannot tell how each rank ended",
-    parameters=("worker_group",),
-)
-READ = (
-    QUEUE_CALLBACK,
-    BUCKET_STATISTICS,
-    GRAPH_TASK,
-    GROUP_RESOLVER,
-    WORKER_SERVER,
-    START_WORKERS,
-)
+    "read", "torch.distributed.elastic.agent.server.local_elastic_agent:LocalElasticAgent", "_start_workers",
+    "the launcher cannot tell how each rank ended", parameters=("worker_group",))
+READ = (QUEUE_CALLBACK, BUCKET_STATISTICS, GRAPH_TASK, GROUP_RESOLVER, WORKER_SERVER, START_WORKERS)
+# fmt: on
 
 _reported: set[str] = set()
 

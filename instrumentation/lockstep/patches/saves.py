@@ -6,8 +6,10 @@ have no cause.
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -21,23 +23,28 @@ R = TypeVar("R")
 _STEP_AT_END = re.compile(r"(\d+)\D*$")
 
 
-_counted: dict[int, tuple[int, Path | None]] = {}  # by monitor: step and folder of its last save
+# By thread: monitor, step and folder at the end of its last save.
+_counted: dict[int, tuple[int, int, Path | None]] = {}
 
 
 def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
     """Holds the phase while something is saved, and follows a save that goes on in the background.
 
-    To memory only a mapping counts, a checkpoint's parts, which somebody writes from there.
+    To memory only a mapping counts, a checkpoint's parts, which somebody writes from there. What
+    a thread beside the loop saves is a checkpoint too, or a part of one that is under way.
     """
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        monitor, folder = waits.monitor_outside_blocks(), _folder_in(kwargs)
+        folder, in_background = _folder_in(kwargs), waits.recorder_of_this_thread() is None
+        monitor = waits.monitor_elsewhere() if in_background else waits.monitor_outside_blocks()
         kinds = [type(value) for value in (*args, *kwargs.values())]
         is_in_memory = any(issubclass(kind, BytesIO) for kind in kinds)
         if monitor is None or (is_in_memory and not any(issubclass(k, Mapping) for k in kinds)):
             return original(*args, **kwargs)
-        with _block(monitor, folder) as saving:
+        if in_background and monitor.is_saving:
+            return original(*args, **kwargs)
+        with _block(monitor, folder, in_background=in_background) as saving:
             result = original(*args, **kwargs)
             if folder is not None and saving is not None:
                 waits.run("checkpoints", _follow, saving, result, folder)
@@ -61,15 +68,22 @@ def wrap_load(original: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _block(monitor: Any, folder: Path | None) -> Any:
-    """A checkpoint; for the second file and those after it in one step only its time."""
-    step = monitor.next_step
-    counted_step, counted_folder = _counted.get(id(monitor), (None, None))
-    if counted_step == step and folder in {None, counted_folder}:
-        return monitor.phase("checkpoint")
-    _counted.clear()  # one monitor takes reports at a time
-    _counted[id(monitor)] = step, folder
-    return monitor.checkpoint(_step_in(folder))
+@contextmanager
+def _block(monitor: Any, folder: Path | None, *, in_background: bool) -> Iterator[Any]:
+    """A checkpoint; for a thread's next files before the end of a step only its time."""
+    thread = threading.get_ident()
+    *counted, counted_folder = _counted.get(thread, (0, 0, None))
+    is_more = counted == [id(monitor), monitor.next_step] and folder in {None, counted_folder}
+    if not is_more:
+        counted_folder = folder
+        block = monitor.checkpoint(_step_in(folder), in_background=in_background)
+    else:
+        block = nullcontext() if in_background else monitor.phase("checkpoint")
+    try:
+        with block as saving:
+            yield saving
+    finally:
+        _counted[thread] = id(monitor), monitor.next_step, counted_folder
 
 
 def _follow(saving: Any, result: object, folder: Path) -> None:

@@ -70,6 +70,11 @@ def monitor_outside_blocks() -> Any:
     return None if recorder is None or recorder.held else _receiver.monitor
 
 
+def monitor_elsewhere() -> Any:
+    """The monitor, if the calling thread is none of those that run the loop; else None."""
+    return None if threading.get_ident() in _receiver.threads else _receiver.monitor
+
+
 def _runs_step(receiver: _Receiver) -> bool:
     """Whether the calling thread runs the step; a device has a thread for its backward."""
     if threading.get_ident() in receiver.threads:

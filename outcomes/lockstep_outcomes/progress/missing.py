@@ -39,11 +39,14 @@ class Launched(NamedTuple):
         operation: the last one; empty where unknown.
         oldest: number and operation of the first that has not completed; None where unknown, or
             where all have.
+        usual: what followed the same calls before, in the place of the one in which it stands;
+            empty where unknown.
     """
 
     number: int
     operation: str = ""
     oldest: tuple[int, str] | None = None
+    usual: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,10 +95,11 @@ class Missing:
     Attributes:
         ranks: in order; empty where no rank keeps the others waiting.
         kind: `host`: these ranks have not come to what the others wait in. `operations`: they
-            called another collective than their peers; of two ranks nobody can tell which is
-            wrong. `device`: they stand in what their peers have completed. `launched`: all hosts
-            did what they had to, and a link or a device does not complete it. `unseen`: all that
-            are seen wait, and not all are seen. `nobody`: all are at the same place.
+            called another collective than their peers, or than all did before; where neither says
+            which, all are named. `device`: they stand in what their peers have completed.
+            `launched`: all hosts did what they had to, and a link or a device does not complete
+            it. `unseen`: all that are seen wait, and not all are seen. `nobody`: all are at the
+            same place.
         why: the evidence, as clauses after the name of the ranks.
         evidence: the first that sets them apart, a value of the label ``hang_evidence``; empty
             without ranks.
@@ -261,14 +265,17 @@ def _odd_operations(states: _States) -> Missing | None:
     """Ranks that called another operation than their peers as the same number of a group."""
     for describe in (_first_open, _last):
         by_number: dict[tuple[str, int], dict[int, str]] = {}
+        usual: dict[tuple[str, int], set[str]] = {}
         for state in states:
             for group, launched in state.launched.items() if state.waits else ():
                 number, operation = describe(launched)
                 if operation:
                     by_number.setdefault((group, number), {})[state.rank] = operation
+                    usual.setdefault((group, number), set()).add(launched.usual)
         for (group, number), called in sorted(by_number.items()):
             if len(set(called.values())) > 1:
-                return _minority(called, f"collective {number:,} of group {group}")
+                what = f"collective {number:,} of group {group}"
+                return _minority(called, usual[group, number], what)
     return None
 
 
@@ -280,15 +287,20 @@ def _last(launched: Launched) -> tuple[int, str]:
     return launched.number, launched.operation
 
 
-def _minority(called: Mapping[int, str], what: str) -> Missing:
+def _minority(called: Mapping[int, str], before: set[str], what: str) -> Missing:
+    """Who called another operation than most; where there are no most, than all did before."""
     (usual, most), *_ = Counter(called.values()).most_common(1)
-    if most <= _MAJORITY * len(called):
+    as_before = ""
+    if most <= _MAJORITY * len(called) and len(before & {*called.values()}) == 1:
+        (usual,), as_before = before & {*called.values()}, ", as before"
+    elif most <= _MAJORITY * len(called):
         why = " or ".join(sorted(set(called.values())))
         return Missing(
             tuple(sorted(called)), "operations", f"having called {why} as {what}", _OTHER
         )
     odd = {rank: operation for rank, operation in called.items() if operation != usual}
-    why = f"having called {' or '.join(sorted(set(odd.values())))} as {what}, the others {usual}"
+    called_instead = " or ".join(sorted(set(odd.values())))
+    why = f"having called {called_instead} as {what}, the others {usual}{as_before}"
     return Missing(tuple(sorted(odd)), "operations", why, _OTHER)
 
 

@@ -159,6 +159,7 @@ LINES = {
         "global monitor",
         "monitor = lockstep.attach(model, optimizer)",
     ],
+    "trainer_class": ['with monitor.phase("data"):'],
     "ddp_series": ["self.monitor = lockstep.attach(self.model, self.optimizer)"],
     "gan": ["monitor = lockstep.attach([netD, netG], [optimizerD, optimizerG])"],
     "fsdp2": ["monitor = lockstep.attach(model, optim, mesh=mesh)"],
@@ -174,7 +175,6 @@ LINES = {
 }
 NOTES = {
     "parameter_server": "other processes do the work",
-    "trainer_class": "line 48 waits for a batch",
     "ddp_spawn": "start it as before",
     "ddp_series": "start it by lockstep run --nproc-per-node",
     "lightning_trainer": "the loop is inside lightning",

@@ -4,7 +4,7 @@ import importlib
 import sys
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,30 @@ def test_an_asynchronous_save_of_dcp_counts_until_its_thread_has_written(
     assert page.state["checkpoint_step"] == page.periodic["write_step"] == 40
     assert page.periodic["checkpoint_bytes"] > 2 * 4000
     assert page.periodic["checkpoint_persisting_seconds"] > page.periodic["write_seconds"] > 0
+
+
+def test_what_a_thread_beside_the_loop_saves_is_a_checkpoint_that_no_step_waits_for(
+    root: Path, tmp_path: Path
+) -> None:
+    monitor = watched(root, torch.nn.Linear(1, 1))
+
+    def save_two() -> None:
+        for name in ("model", "optimizer"):
+            torch.save({name: torch.ones(3)}, tmp_path / name)
+
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            pool.submit(save_two).result()
+            monitor.step()
+        with monitor.checkpoint(7) as saving:
+            saving.later()
+        pool.submit(save_two).result()  # what the block began
+        saving.end()
+    monitor.close()
+    page = page_in(root)
+    assert page.state["checkpoints"] == {"ok": 3, "failed": 0}
+    assert sum(page.periodic["checkpoint_persisting_buckets"].values()) == 3
+    assert sum(page.periodic["checkpoint_blocking_buckets"].values()) == 1
 
 
 def test_a_saver_that_is_loaded_later_is_seen_and_an_object_that_lies_is_saved(

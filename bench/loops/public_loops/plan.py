@@ -1,6 +1,7 @@
 """The loops, where a fault enters each of them, and the faults."""
 
 from dataclasses import dataclass
+from typing import Any
 
 FAULTS = ("healthy", "stopped", "slow fetch", "slow forward", "killed", "raised")
 SLOW_PHASE = {"stopped": None, "slow fetch": "data", "slow forward": "forward"}
@@ -43,6 +44,7 @@ class Loop:
     is_compiled: bool = False
 
 
+_NET: dict[str, Any] = {"fetch": "Batches.read", "forward": "Net.forward"}
 LOOPS: dict[str, Loop] = {
     "nanogpt": Loop(
         steps=450, fetch="Corpus.get_batch", fetches=2, forward="GPT.forward", forwards=2
@@ -52,9 +54,6 @@ LOOPS: dict[str, Loop] = {
         ranks=4, slow_rank=2,
     ),
     "ddp_torchrun": Loop(steps=1200, fetch="ToyDataset.__getitem__", forward="Net.forward"),
-    "ddp_spawn": Loop(
-        steps=1200, fetch="ToyDataset.__getitem__", forward="Net.forward", starts_ranks=True
-    ),
     "fsdp2": Loop(steps=280, fetch="make_batch", forward="Transformer.forward"),
     "fsdp2_tensor_parallel": Loop(
         steps=180, fetch="make_batch", forward="Model.forward", ranks=4, slow_rank=2
@@ -74,20 +73,20 @@ LOOPS: dict[str, Loop] = {
         steps=2200, fetch="Samples.__getitem__", fetches=2, forward="Net.forward", forwards=2
     ),
     "torchtitan_like": Loop(
-        steps=240, fetch="Text.next_sample", fetches=8, forward="Llama.forward", forwards=2,
+        steps=240, fetch="Text.next_sample", fetches=8, forward="Transformer.forward", forwards=2,
         slow_rank=0,
     ),
-    "lightning_fit": Loop(steps=1000, fetch="Samples.__getitem__", forward="AutoEncoder.forward"),
+    "lightning_fit": Loop(steps=1000, fetch="Samples.__getitem__", forward="Net.forward"),
     "hf_trainer": Loop(
         steps=1100, fetch="RandomTokens.__getitem__", forward="GPT2LMHeadModel.forward"
     ),
-    "join_uneven": Loop(
-        steps=1200, fetch="Inputs.read", forward="Net.forward", ranks=3, slow_rank=1
-    ),
-    "compiled": Loop(
-        steps=1200, fetch="Batches.read", forward="Net.forward", is_compiled=True
-    ),
-    "parameter_server": Loop(
-        steps=2400, fetch="Batches.read", forward="Net.forward", ranks=4, slow_rank=2
-    ),
+    "join_uneven": Loop(**_NET, steps=1200, ranks=3),
+    "compiled": Loop(**_NET, steps=1200, is_compiled=True),
+    "parameter_server": Loop(**_NET, steps=2400, ranks=4, slow_rank=2),
+    "self_distillation": Loop(**_NET, steps=900),
+    "own_pipeline": Loop(**_NET, steps=1200),
+    "sharded_optimizer": Loop(**_NET, steps=900),
+    "accelerated": Loop(**_NET, steps=800, fetches=2, forwards=2),
+    "fabric_closure": Loop(**_NET, steps=900),
+    "rollouts": Loop(**_NET, steps=1200),
 }  # fmt: skip

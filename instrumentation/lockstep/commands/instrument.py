@@ -11,7 +11,7 @@ import click
 
 from lockstep.commands.dry_run import run_with_lines
 from lockstep.commands.training_loop import TrainingLoop
-from lockstep.commands.training_script import TrainingScript, last_name
+from lockstep.commands.training_script import TrainingScript, last_name, name_of
 
 _BATCH = re.compile(r"(get|next|fetch|load|sample|draw|make)_?\w*batch|(get|next|fetch)_?data$")
 _IDS = re.compile(r"(?i:(input_|token_?)?ids$|tokens$)")
@@ -131,7 +131,9 @@ class ProposedLines:
         fetched = self._fetches(loop)
         names = [n for s, n, v in self._script.assignments if n and s in fetched]
         if not names:
-            if isinstance(loop.loops[0], ast.While) or last_name(loop.loops[0].iter) == "range":
+            has_iterator = "next" in map(last_name, loop.calls_inside())
+            batches = getattr(loop.loops[0], "iter", None)
+            if not has_iterator and (batches is None or last_name(batches) == "range"):
                 self.notes.append(
                     "samples and tokens are counted in batches of torch's DataLoader and of "
                     "prepare; of others give step samples=, and tokens= without padding"
@@ -144,14 +146,12 @@ class ProposedLines:
         tokens = [f"tokens={times}{first}.numel()"] if _IDS.search(first) else []
         return [f"samples={times}len({first})", *tokens]
 
-    def _fetches(self, loop: TrainingLoop, names: re.Pattern[str] = _BATCH) -> list[ast.stmt]:
-        """The statements of the step that fetch a batch by a function, and do nothing else."""
+    def _fetches(self, loop: TrainingLoop) -> list[ast.stmt]:
+        """The statements of the step that fetch a batch by a function."""
         script, found = self._script, list[ast.stmt]()
         for call in loop.calls_inside():
-            statement = script.statement(call)
-            is_simple = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr)
-            if names.match(last_name(call)) and loop.loops[0] in script.ancestors(call):
-                found += [statement] if is_simple and not loop.trains_in(statement) else []
+            if loop.loops[0] in script.ancestors(call) and _BATCH.match(last_name(call)):
+                found.append(script.statement(call))
         return found
 
     def _remedy(self) -> str:
@@ -219,12 +219,21 @@ class ProposedLines:
             given = (*loader.args, *(keyword.value for keyword in loader.keywords))
             loader = given[0] if given else None
         if loader is not None and last_name(loader) not in {"range", "trange", "count"}:
-            self._inserted.append((loader.lineno, loader.col_offset, f"{monitor}.prepare("))
-            self._inserted.append((loader.end_lineno or 0, loader.end_col_offset or 0, ")"))
-        nexts = self._fetches(loop, re.compile("next$"))
-        for statement in (*self._fetches(loop), *nexts, *loop.rollouts()):
+            self._prepare(loader, monitor)
+        for call in loop.calls_inside():
+            around = {*script.ancestors(call)}
+            if last_name(call) == "next" and batches in around and around.isdisjoint(evaluations):
+                iterator = call.args[0]
+                if name_of(iterator) or last_name(iterator) == "iter":
+                    self._prepare(iterator, monitor)
+        for statement in (*self._fetches(loop), *loop.rollouts()):
             if not {statement, *script.ancestors(statement)} & {*evaluations}:
                 self._wrap(statement, f'with {monitor}.phase("data"):')
+
+    def _prepare(self, loader: ast.expr, monitor: str) -> None:
+        """Has the monitor time and count the batches of a loader, or of its iterator."""
+        self._inserted.append((loader.lineno, loader.col_offset, f"{monitor}.prepare("))
+        self._inserted.append((loader.end_lineno or 0, loader.end_col_offset or 0, ")"))
 
     def _import(self, line: str) -> None:
         """Adds an import after those with which the script begins."""

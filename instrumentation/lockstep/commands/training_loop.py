@@ -218,13 +218,6 @@ class TrainingLoop:
                 names |= {name_of(call.func), *map(name_of, call.args)}
         return names
 
-    def trains_in(self, statement: ast.stmt) -> bool:
-        """Whether a statement runs a model, or a part of the step."""
-        called = {name_of(call.func) for call in calls_in(statement)}
-        names = {name for s, name, _ in self._script.assignments if s is statement}
-        is_loss = any(map(_LOSS.search, names))
-        return is_loss or statement in self.calls or not called.isdisjoint(self.models)
-
     def _lift(self, statement: ast.stmt) -> ast.stmt:
         """The outermost block that a statement stands in and the training does not."""
         around = {a for call in self.calls for a in self._script.ancestors(call)}
@@ -381,8 +374,8 @@ class TrainingLoop:
             if text == count or (text in names and isinstance(divisor, ast.Name)):
                 return count
         values = [v for _, name, v in self._script.assignments if name == text]
-        told = [text, *([] if _COUNT.search(text) else map(ast.unparse, values))]
-        return text if any("accum" in each.lower() for each in told) else ""
+        texts = [text, *([] if _COUNT.search(text) else map(ast.unparse, values))]
+        return text if any("accum" in each.lower() for each in texts) else ""
 
     def step_condition(self) -> str:
         """What comes before a step where the statement that ends it may end a micro-batch only."""

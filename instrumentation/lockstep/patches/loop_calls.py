@@ -67,7 +67,7 @@ def wrap_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def call(self: Any) -> Any:
         recorder = waits.recorder_of_this_thread()
-        if recorder is None or (recorder.phase == DATA and not recorder.held):
+        if recorder is None or recorder.phase == DATA:
             return original(self)
         # An evaluation fetches its own batches.
         if recorder.phase == EVAL and not is_over():
@@ -75,11 +75,7 @@ def wrap_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         recorder.enter_code(DATA)
         try:
             batch = original(self)
-            # No block holds another phase, and what a rollout fetches is not trained on.
-            is_trained_on = recorder.phase == DATA and (
-                not recorder.held or torch.is_grad_enabled()
-            )
-            if recorder.counts_batches and is_trained_on:
+            if recorder.counts_batches and recorder.phase == DATA:  # no block holds another one
                 waits.run("loop_numbers", count_batch, recorder, batch)
             return batch
         finally:

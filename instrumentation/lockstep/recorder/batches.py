@@ -11,7 +11,7 @@ _PARTS = 16  # of a batch that are looked at: a list of a million words holds up
 
 
 class TimedLoader:
-    """A loader whose ``next`` is timed; everything else is the loader's own."""
+    """A loader or an iterator whose ``next`` is timed; everything else is its own."""
 
     def __init__(self, monitor: Any, loader: Iterable[Any]) -> None:
         self._monitor, self._loader = monitor, loader
@@ -28,6 +28,9 @@ class TimedLoader:
             finally:
                 monitor.enter_code(OTHER)
             yield batch
+
+    def __next__(self) -> Any:
+        return next(iter(self))  # an iterator knows its place
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]  # a loader without a length says so itself

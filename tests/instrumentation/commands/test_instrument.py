@@ -159,7 +159,7 @@ LINES = {
         "global monitor",
         "monitor = lockstep.attach(model, optimizer)",
     ],
-    "trainer_class": ['with monitor.phase("data"):'],
+    "trainer_class": ["batch = next(monitor.prepare(data_iter))"],
     "ddp_series": ["self.monitor = lockstep.attach(self.model, self.optimizer)"],
     "gan": ["monitor = lockstep.attach([netD, netG], [optimizerD, optimizerG])"],
     "fsdp2": ["monitor = lockstep.attach(model, optim, mesh=mesh)"],

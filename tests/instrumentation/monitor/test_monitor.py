@@ -10,7 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import lockstep
 from lockstep_catalogue.labels import STEP_PHASES
@@ -89,18 +91,22 @@ def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(
     assert page.state["loss"] == -1e300
 
 
-def test_waiting_for_a_batch_counts_as_data(root: Path, monitor: lockstep.Monitor) -> None:
-    def slow_loader() -> Iterator[int]:
-        for batch in range(3):
+@pytest.mark.parametrize("by_next", [False, True])
+def test_waiting_for_a_batch_counts_as_data(
+    root: Path, monitor: lockstep.Monitor, by_next: bool
+) -> None:
+    def slow_loader() -> Iterator[list[NDArray[np.float64]]]:
+        for size in range(1, 4):
             time.sleep(0.01)
-            yield batch
+            yield [np.ones(size)]
 
-    batches = []
-    for batch in monitor.prepare(slow_loader()):
-        batches.append(batch)
+    loader = slow_loader()
+    taken = iter(lambda: next(monitor.prepare(loader), None), None)  # type: ignore[call-overload]  # an iterator too
+    for _ in taken if by_next else monitor.prepare(loader):
         monitor.step()
-    assert batches == [0, 1, 2]
-    assert all(row["phase_seconds"]["data"] >= 0.01 for row in read_rows(page_of(root)))
+    rows = [*read_rows(page_of(root))]
+    assert [row["samples"] for row in rows] == [1, 2, 3]
+    assert all(row["phase_seconds"]["data"] >= 0.01 for row in rows)
 
 
 def test_a_prepared_loader_keeps_its_length_and_attributes(monitor: lockstep.Monitor) -> None:

@@ -36,15 +36,10 @@ class Generator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.ConvTranspose2d(NOISE, 2 * FEATURES, 4, bias=False),
-            nn.BatchNorm2d(2 * FEATURES),
-            nn.ReLU(),
-            nn.ConvTranspose2d(2 * FEATURES, FEATURES, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(FEATURES),
-            nn.ReLU(),
-            nn.ConvTranspose2d(FEATURES, 3, 4, 2, 1, bias=False),
-            nn.Tanh(),
-        )
+            nn.ConvTranspose2d(NOISE, 2 * FEATURES, 4), nn.BatchNorm2d(2 * FEATURES), nn.ReLU(),
+            nn.ConvTranspose2d(2 * FEATURES, FEATURES, 4, 2, 1), nn.BatchNorm2d(FEATURES),
+            nn.ReLU(), nn.ConvTranspose2d(FEATURES, 3, 4, 2, 1), nn.Tanh(),
+        )  # fmt: skip
 
     def forward(self, noise: Tensor) -> Tensor:
         """[batch, noise, 1, 1] to [batch, 3, size, size]."""
@@ -58,13 +53,10 @@ class Discriminator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(3, FEATURES, 4, 2, 1, bias=False),
-            nn.LeakyReLU(0.2),
-            nn.Conv2d(FEATURES, 2 * FEATURES, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(2 * FEATURES),
-            nn.LeakyReLU(0.2),
-            nn.Conv2d(2 * FEATURES, 1, 4, bias=False),
-        )
+            nn.Conv2d(3, FEATURES, 4, 2, 1), nn.LeakyReLU(0.2),
+            nn.Conv2d(FEATURES, 2 * FEATURES, 4, 2, 1), nn.BatchNorm2d(2 * FEATURES),
+            nn.LeakyReLU(0.2), nn.Conv2d(2 * FEATURES, 1, 4),
+        )  # fmt: skip
 
     def forward(self, pictures: Tensor) -> Tensor:
         """[batch, 3, size, size] to [batch]."""

@@ -8,41 +8,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 import lockstep
+from public_loops.scripts.parts import Net, Samples
 
-STEPS, WIDTH, CLASSES = 2200, 256, 10
+STEPS = 2200
 CONFIG = {"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 2,
           "gradient_clipping": 1.0, "optimizer": {"lr": 1e-3}}  # fmt: skip
-
-
-class Samples(Dataset[tuple[Tensor, int]]):
-    """Random vectors with a class."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return torch.rand(WIDTH), index % CLASSES
-
-
-class Net(nn.Module):
-    """A perceptron."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, CLASSES)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, width] to [batch, classes]."""
-        out: Tensor = self.layers(x)
-        return out
 
 
 class Engine:
@@ -95,8 +68,8 @@ def main() -> None:
     data = Samples(STEPS * micro_steps * batch_size * dist.get_world_size())
     loader = DataLoader(data, batch_size=batch_size, sampler=DistributedSampler(data))
     monitor = lockstep.attach(engine.module, engine.optimizer)
-    for inputs, classes in monitor.prepare(loader):
-        loss = nn.functional.cross_entropy(engine(inputs), classes)
+    for inputs in monitor.prepare(loader):
+        loss = nn.functional.mse_loss(engine(inputs), inputs)
         is_step = engine.is_gradient_accumulation_boundary()
         engine.backward(loss)
         engine.step()

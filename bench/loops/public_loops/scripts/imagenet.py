@@ -1,9 +1,8 @@
-"""An image classifier: loader workers, meters, a validation each epoch, a schedule, checkpoints.
+"""An image classifier: loader workers, a validation each epoch, a schedule, checkpoints.
 
 torchrun --nproc-per-node 2 imagenet.py
 """
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -61,61 +60,32 @@ class ResNet(nn.Module):
         return out
 
 
-class AverageMeter:
-    """The newest value and the mean of all."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.value, self.sum, self.count = name, 0.0, 0.0, 0
-
-    def update(self, value: float, n: int = 1) -> None:
-        """Takes a value that counts n times."""
-        self.value, self.sum, self.count = value, self.sum + n * value, self.count + n
-
-    def all_reduce(self) -> None:
-        """Makes the mean that of all ranks."""
-        total = torch.tensor([self.sum, self.count], dtype=torch.float64)
-        dist.all_reduce(total)
-        self.sum, self.count = float(total[0]), int(total[1])
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.value:.3f} ({self.sum / max(self.count, 1):.3f})"
-
-
 def train_epoch(
     loader: DataLoader[Any], model: nn.Module, optimizer: torch.optim.Optimizer, monitor: Any
 ) -> None:
-    """One epoch, with meters."""
-    meters = batch_time, data_time, losses = (
-        AverageMeter("time"),
-        AverageMeter("data"),
-        AverageMeter("loss"),
-    )
+    """One epoch."""
+    losses: list[float] = []
     model.train()
-    end = time.time()
     for number, (images, target) in enumerate(monitor.prepare(loader)):
-        data_time.update(time.time() - end)
         loss = nn.functional.cross_entropy(model(images), target)
-        losses.update(loss.item(), len(images))
+        losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         monitor.step(loss=loss.item(), samples=len(images))
-        batch_time.update(time.time() - end)
-        end = time.time()
         if number % PRINT_EVERY == 0 and dist.get_rank() == 0:
-            print(f"[{number}/{len(loader)}]", *meters)
+            print(f"[{number}/{len(loader)}] loss {sum(losses) / len(losses):.3f}")
 
 
 def validate(loader: DataLoader[Any], model: nn.Module) -> float:
     """Accuracy over all ranks."""
-    correct = AverageMeter("correct")
+    correct = torch.zeros(2)
     model.eval()
     with torch.no_grad():
         for images, target in loader:
-            hits = (model(images).argmax(1) == target).float().mean()
-            correct.update(float(hits), len(images))
-    correct.all_reduce()
-    return correct.sum / correct.count
+            correct += torch.tensor([(model(images).argmax(1) == target).sum(), len(images)])
+    dist.all_reduce(correct)
+    return float(correct[0] / correct[1])
 
 
 def main() -> None:
@@ -125,10 +95,8 @@ def main() -> None:
     model = DistributedDataParallel(ResNet())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
-    data, held_out = (
-        Images(STEPS_PER_EPOCH * RANKS * BATCH),
-        ValidationImages(VALIDATION_STEPS * RANKS * BATCH),
-    )
+    data = Images(STEPS_PER_EPOCH * RANKS * BATCH)
+    held_out = ValidationImages(VALIDATION_STEPS * RANKS * BATCH)
     loader, held_out_loader = (
         DataLoader(each, batch_size=BATCH, num_workers=WORKERS, sampler=DistributedSampler(each))
         for each in (data, held_out)

@@ -6,44 +6,12 @@ torchrun --nproc-per-node 2 lightning_fit.py
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from lockstep.integrations.lightning import LockstepCallback
+from public_loops.scripts.parts import HeldOut, Net, Samples
 
-STEPS, EVAL_EVERY, RANKS, BATCH, WIDTH = 1000, 250, 2, 16, 256
-
-
-class Samples(Dataset[Tensor]):
-    """Random vectors."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.rand(WIDTH)
-
-
-class HeldOut(Samples):
-    """The same for the validation."""
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.rand(WIDTH)
-
-
-class AutoEncoder(nn.Module):
-    """An encoder and a decoder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, width] to the same."""
-        out: Tensor = self.decoder(nn.functional.relu(self.encoder(x)))
-        return out
+STEPS, EVAL_EVERY, RANKS, BATCH = 1000, 250, 2, 16
 
 
 class LitAutoEncoder(LightningModule):
@@ -51,7 +19,7 @@ class LitAutoEncoder(LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = AutoEncoder()
+        self.model = Net()
 
     def training_step(self, batch: Tensor) -> Tensor:
         """Mean squared error."""
@@ -70,18 +38,10 @@ def main() -> None:
     """Trains on random vectors."""
     torch.manual_seed(0)
     trainer = Trainer(
-        callbacks=[LockstepCallback()],
-        accelerator="cpu",
-        strategy="ddp",
-        devices=RANKS,
-        max_steps=STEPS,
-        val_check_interval=EVAL_EVERY,
-        limit_val_batches=4,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+        callbacks=[LockstepCallback()], accelerator="cpu", strategy="ddp", devices=RANKS,
+        max_steps=STEPS, val_check_interval=EVAL_EVERY, limit_val_batches=4, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
     data, held_out = Samples(4 * STEPS * RANKS * BATCH), HeldOut(8 * RANKS * BATCH)
     loader, held_out_loader = (DataLoader(each, batch_size=BATCH) for each in (data, held_out))
     trainer.fit(LitAutoEncoder(), loader, held_out_loader)

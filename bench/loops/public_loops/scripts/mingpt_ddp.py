@@ -3,7 +3,6 @@
 torchrun --nproc-per-node 4 mingpt_ddp.py
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import lockstep
 
-EPOCHS, STEPS_PER_EPOCH, TEST_STEPS, RANKS = 4, 80, 5, 4
+EPOCHS, STEPS_PER_EPOCH, TEST_STEPS, RANKS, BATCH = 4, 80, 5, 4, 8
 VOCABULARY, BLOCK, WIDTH = 40, 32, 48
-
-
-@dataclass
-class TrainerConfig:
-    """What a run is."""
-
-    max_epochs: int = EPOCHS
-    batch_size: int = 8
-    data_loader_workers: int = 1
-    grad_norm_clip: float = 1.0
-    snapshot_path: str = "snapshot.pt"
-    save_every: int = 1
 
 
 class CharDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -73,20 +60,16 @@ class GPT(nn.Module):
 class Trainer:
     """Runs epochs over a loader, and keeps a snapshot of the newest one."""
 
-    def __init__(self, config: TrainerConfig, train: Dataset[Any], test: Dataset[Any]) -> None:
-        self.config, self.rank = config, dist.get_rank()
+    def __init__(self, train: Dataset[Any], test: Dataset[Any]) -> None:
+        self.rank = dist.get_rank()
         self.train_loader, self.test_loader = self._loader(train), self._loader(test)
         self.model = DistributedDataParallel(GPT())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4)
         self.monitor = lockstep.attach(self.model, self.optimizer)
 
     def _loader(self, dataset: Dataset[Any]) -> DataLoader[Any]:
-        return DataLoader(
-            dataset,
-            batch_size=self.config.batch_size,
-            num_workers=self.config.data_loader_workers,
-            sampler=DistributedSampler(dataset),
-        )
+        sampler: DistributedSampler[Any] = DistributedSampler(dataset)
+        return DataLoader(dataset, batch_size=BATCH, num_workers=1, sampler=sampler)
 
     def _run_batch(self, source: Tensor, targets: Tensor, *, train: bool) -> float:
         with torch.set_grad_enabled(train):
@@ -94,7 +77,7 @@ class Trainer:
         if train:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_norm_clip)
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
         return float(loss)
 
@@ -113,13 +96,13 @@ class Trainer:
 
     def _save_snapshot(self, epoch: int) -> None:
         state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
-        torch.save({**state, "epoch": epoch}, Path(self.config.snapshot_path))
+        torch.save({**state, "epoch": epoch}, Path("snapshot.pt"))
 
     def train(self) -> None:
         """All epochs, each with its test."""
-        for epoch in range(self.config.max_epochs):
+        for epoch in range(EPOCHS):
             self._run_epoch(epoch, self.train_loader, train=True)
-            if self.rank == 0 and epoch % self.config.save_every == 0:
+            if self.rank == 0:
                 self._save_snapshot(epoch)
             with self.monitor.phase("eval"):
                 self._run_epoch(epoch, self.test_loader, train=False)
@@ -130,11 +113,10 @@ def main() -> None:
     """Trains over random text."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    config = TrainerConfig()
-    samples = config.batch_size * RANKS
+    samples = BATCH * RANKS
     train = CharDataset(samples * STEPS_PER_EPOCH)
     test = TestCharDataset(samples * TEST_STEPS)
-    Trainer(config, train, test).train()
+    Trainer(train, test).train()
     dist.destroy_process_group()
 
 

@@ -5,7 +5,6 @@ torchrun --nproc-per-node 4 parameter_server.py
 
 import os
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,33 +12,9 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 
 import lockstep
+from public_loops.scripts.parts import Batches, Net
 
-STEPS, BATCH, WIDTH, SERVER = 2400, 32, 192, "ps"
-
-
-class Net(nn.Module):
-    """A perceptron."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(3 * WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, width] to the same."""
-        out: Tensor = self.second(self.first(x).relu())
-        return out
-
-
-class Batches:
-    """Random inputs."""
-
-    def read(self) -> Tensor:
-        """One batch [batch, width]."""
-        return torch.rand(BATCH, WIDTH)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for _ in range(STEPS):
-            yield self.read()
+STEPS, WIDTH, SERVER = 2400, 192, "ps"
 
 
 class ParameterServer:
@@ -47,7 +22,7 @@ class ParameterServer:
 
     def __init__(self) -> None:
         torch.manual_seed(0)
-        self.model, self.lock = Net(), threading.Lock()
+        self.model, self.lock = Net(WIDTH), threading.Lock()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
         self.num_updates, self.seen_by_worker = 0, dict[int, int]()
 
@@ -74,17 +49,16 @@ def push_and_pull(worker: int, gradients: list[Tensor] | None) -> tuple[list[Ten
 
 def train_worker(rank: int) -> None:
     """A worker's loop: push and pull, compute."""
-    model = Net()
+    model = Net(WIDTH)
     monitor: Any = lockstep.attach(model)
     gradients = None
-    for batch in monitor.prepare(Batches()):
+    for batch in monitor.prepare(Batches(STEPS, WIDTH)):
         with monitor.phase("sync"):
             newest, staleness = rpc.rpc_sync(SERVER, push_and_pull, (rank, gradients))
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), newest, strict=True):
                 parameter.copy_(value)
-        if hasattr(monitor, "synced"):
-            monitor.synced(staleness_steps=staleness)
+        monitor.synced(staleness_steps=staleness)
         model.zero_grad()
         loss = nn.functional.mse_loss(model(batch), batch)
         loss.backward()

@@ -15,9 +15,10 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
 import lockstep
+from public_loops.scripts.fsdp2 import VOCABULARY, Transformer
 
 STEPS, LOG_EVERY, MICRO_STEPS, WARM_UP = 240, 10, 2, 10
-VOCABULARY, LENGTH, WIDTH, LAYERS, BATCH = 256, 48, 64, 2, 4
+LENGTH, BATCH = 48, 4
 
 
 class Text(IterableDataset[dict[str, Tensor]]):
@@ -33,35 +34,11 @@ class Text(IterableDataset[dict[str, Tensor]]):
         return {"input": tokens[:-1], "labels": tokens[1:]}
 
 
-class Llama(nn.Module):
-    """A causal transformer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tok_embeddings = nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                WIDTH, 4, 3 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
-            )
-            for _ in range(LAYERS)
-        )
-        self.norm, self.output = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """[batch, length] to [batch, length, vocabulary]."""
-        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
-        hidden = self.tok_embeddings(tokens)
-        for layer in self.layers:
-            hidden = layer(hidden, src_mask=mask, is_causal=True)
-        out: Tensor = self.output(self.norm(hidden))
-        return out
-
-
 class MetricsProcessor:
     """Throughput and loss every few steps."""
 
     def __init__(self) -> None:
-        self.num_tokens, self.data_seconds, self.since = 0, 0.0, time.perf_counter()
+        self.num_tokens, self.since = 0, time.perf_counter()
 
     def log(self, step: int, loss: Tensor, gradient_norm: float) -> None:
         """The mean loss of all ranks; printed by the first."""
@@ -71,7 +48,7 @@ class MetricsProcessor:
             mean = float(loss) / dist.get_world_size()
             print(f"step: {step} loss: {mean:.4f} grad_norm: {gradient_norm:.4f} "
                   f"tps: {self.num_tokens / seconds:.0f}")  # fmt: skip
-        self.num_tokens, self.data_seconds, self.since = 0, 0.0, time.perf_counter()
+        self.num_tokens, self.since = 0, time.perf_counter()
 
 
 class Trainer:
@@ -80,7 +57,7 @@ class Trainer:
     def __init__(self) -> None:
         self.mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("dp_shard",))
         torch.manual_seed(0)
-        self.model = Llama()
+        self.model = Transformer()
         for layer in self.model.layers:
             fully_shard(layer, mesh=self.mesh)
         fully_shard(self.model, mesh=self.mesh)
@@ -90,18 +67,15 @@ class Trainer:
         )
         self.metrics, self.step = MetricsProcessor(), 0
         self.dataloader = DataLoader(Text(), batch_size=BATCH)
-        self.monitor = lockstep.attach(
-            self.model, self.optimizer, mesh={"fsdp": self.mesh.get_local_rank()}
-        )
+        shard = {"fsdp": self.mesh.get_local_rank()}
+        self.monitor = lockstep.attach(self.model, self.optimizer, mesh=shard)
 
     def batch_generator(self) -> Iterator[dict[str, Tensor]]:
-        """Batches, with the time that they took."""
+        """Batches, whose tokens are counted."""
         batches = iter(self.monitor.prepare(self.dataloader))
         while True:
-            begin = time.perf_counter()
             batch = next(batches)
             self.metrics.num_tokens += batch["labels"].numel()
-            self.metrics.data_seconds += time.perf_counter() - begin
             yield batch
 
     def train_step(self, batches: Iterator[dict[str, Tensor]]) -> None:

@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import lockstep
 
 START_METHOD = os.environ.get("START_METHOD", "spawn")
-STEPS_PER_EPOCH = 190
+STEPS_PER_EPOCH, RANKS = 190, 3
 Config = dict[str, Any]
 
 
@@ -61,16 +61,12 @@ class Classifier(nn.Module):
         return out
 
 
-def prepare_data_loader(dataset: Dataset[Any], batch_size: int) -> DataLoader[Any]:
-    """A loader of this worker's part."""
-    return DataLoader(dataset, batch_size=batch_size, sampler=DistributedSampler(dataset))
-
-
 def train_func(config: Config, session: Session) -> None:
     """The user's function: what a worker does."""
     torch.manual_seed(0)
     size = STEPS_PER_EPOCH * config["batch_size"] * session.world_size
-    loader = prepare_data_loader(Fashion(size), config["batch_size"])
+    data = Fashion(size)
+    loader = DataLoader(data, config["batch_size"], sampler=DistributedSampler(data))
     model = DistributedDataParallel(Classifier())
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
     monitor = lockstep.attach(model, optimizer)
@@ -103,16 +99,12 @@ def run_worker(
 
 def main() -> None:
     """The driver."""
-    config = {"lr": 1e-2, "epochs": 10, "batch_size": 32, "num_workers": 3}
+    config = {"lr": 1e-2, "epochs": 10, "batch_size": 32, "num_workers": RANKS}
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
-    start_processes(
-        run_worker,
-        (train_func, config, port),
-        nprocs=config["num_workers"],
-        start_method=START_METHOD,
-    )
+    arguments = train_func, config, port
+    start_processes(run_worker, arguments, nprocs=RANKS, start_method=START_METHOD)
 
 
 if __name__ == "__main__":

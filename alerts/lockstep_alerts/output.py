@@ -147,15 +147,26 @@ def rule_groups(area: Area, spec: Spec, delivery: Delivery) -> list[dict[str, ob
     """The group of an area: its recorded series, where it has some, and then its alerts.
 
     Prometheus evaluates the rules of a group in order, so that a recorded series feeds the next one
-    and the alerts within the same evaluation.
+    and the alerts within the same evaluation; series that need fewer are a group of their own.
     """
-    every = max(area.every_seconds, spec.windows.evaluation_seconds)
+    rare = tuple(each for each in area.records if each.every_seconds)
+    often = tuple(each for each in area.records if not each.every_seconds)
+    alerts = [alert_rule(each, spec.windows, delivery) for each in spec.alerts_of(area)]
+    groups = [_group(area.group, area.every_seconds, often, spec, alerts)]
+    if rare:
+        groups.insert(0, _group(f"{area.group}-rare", rare[0].every_seconds, rare, spec, []))
+    return groups
+
+
+def _group(
+    name: str, seconds: int, records: tuple[Recorded, ...], spec: Spec, alerts: list[dict[str, Any]]
+) -> dict[str, object]:
+    every = max(seconds, spec.windows.evaluation_seconds)
     rules = [
         {"record": each.name, "expr": text}
-        for each, text in recorded_expressions(area.records, spec).items()
+        for each, text in recorded_expressions(records, spec).items()
     ]
-    alerts = [alert_rule(each, spec.windows, delivery) for each in spec.alerts_of(area)]
-    return [{"name": area.group, "interval": spelled(every), "rules": [*rules, *alerts]}]
+    return {"name": name, "interval": spelled(every), "rules": [*rules, *alerts]}
 
 
 GENERATED = Path("alerts/generated")

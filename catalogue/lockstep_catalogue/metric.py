@@ -174,9 +174,11 @@ class Recorded(_Family):
     Attributes:
         level: what the name begins with, where it is not the labels: a name that others know; the
             whole name where that has no level.
+        every_seconds: time between two evaluations at least; they follow its area's otherwise.
     """
 
     level: str = ""
+    every_seconds: int = 0
 
     def __post_init__(self) -> None:
         begin, colon, _ = self.name.partition(":")

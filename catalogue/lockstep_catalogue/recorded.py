@@ -32,6 +32,12 @@ PLACEMENT = Recorded(
     labels=_PLACED_RANK,
     help="Where a rank runs and which pipeline stage it belongs to, always 1; one series a rank.",
 )
+LONG_PHASE_PER_STEP = Recorded(
+    name="cluster_job_id_rank_phase:lockstep_train_phase_seconds:per_long_step",
+    labels=(*_JOB, labels.RANK, labels.PHASE),
+    help="Mean seconds per step by rank and phase over 5 or 20 min, of steps of eight seconds on.",
+    every_seconds=60,
+)
 PHASE_PER_STEP = Recorded(
     name="cluster_job_id_node_pp_rank_phase:lockstep_train_phase_seconds:per_step",
     labels=(*_PLACED_RANK, labels.PHASE),

@@ -171,7 +171,7 @@ def _unseen_jobs(running: str) -> str:
     return f"({running} - {CLUSTER_JOIN} ({reported} or 0 * {running}) > 0)"
 
 
-_OURS = Matcher(foreign.RULE_GROUP, "=~", ".*lockstep-[a-z]+")
+_OURS = Matcher(foreign.RULE_GROUP, "=~", ".*lockstep-[a-z-]+")
 _GROUP_COUNTERS = (foreign.GROUP_MISSED, foreign.RULE_FAILURES)
 
 

@@ -1,5 +1,6 @@
 """PromQL of what running jobs record: steps, lateness, stalls, goodput."""
 
+from lockstep_alerts.conditions.joins import recent
 from lockstep_alerts.rules.losses import least_seconds
 from lockstep_alerts.rules.parameters import Expressions, Parameters
 from lockstep_catalogue import agent, recorded, training
@@ -74,18 +75,29 @@ def _per_step(window: str, steps_guard: str) -> str:
     # Of two nodes that report a rank, which has moved, the one where it goes on counts.
     seconds = by("max", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
     steps = steps_guard.format(steps=by("max", rate(training.STEPS, window), *_RANK))
-    placed = f"group_left ({names(NODE, PP)})"
-    on_place = f"{_RANK_JOIN} {placed} {select(recorded.PLACEMENT)}"
-    return f"{seconds} / {_RANK_JOIN} {placed} (({steps}) * {on_place})"
+    return f"{seconds} / {_RANK_JOIN} group_left () ({steps})"
 
 
 def _phase_per_step(rules: Parameters) -> str:
-    limit = f"{_MIN_STEPS / rules.windows.live_seconds:.4g}"
+    live = _per_step(rules.windows.live, f"{{steps}} > {_least_rate(rules):.4g}")
+    placed = f"{_RANK_JOIN} group_left ({names(NODE, PP)}) {select(recorded.PLACEMENT)}"
+    series = recorded.LONG_PHASE_PER_STEP
+    long = recent(series, rules.windows, series.every_seconds)
+    return f"({live}\nor\n{long}) * {placed}"
+
+
+def _long_phase_per_step(rules: Parameters) -> str:
     few = f"{_MIN_STEPS / 300:.4g}"
-    live = _per_step(rules.windows.live, f"{{steps}} > {limit}")
-    of_minutes = _per_step(rules.windows.long, f"({{steps}} > {few}) <= {limit}")
+    # Twice: a rank whose steps grow longer has its mean before the live window has too few.
+    most = f"{2 * _least_rate(rules):.4g}"
+    of_minutes = _per_step(rules.windows.long, f"({{steps}} > {few}) <= {most}")
     longest = _per_step(rules.windows.cover(_LONGEST_SECONDS), f"({{steps}} > 0) <= {few}")
-    return f"{live}\nor\n{of_minutes}\nor\n{longest}"
+    return f"{of_minutes}\nor\n{longest}"
+
+
+def _least_rate(rules: Parameters) -> float:
+    """Steps a second of which the live window has enough."""
+    return _MIN_STEPS / rules.windows.live_seconds
 
 
 # Who exchanges parameters with a server waits for no other rank: a short wait says nothing there,
@@ -159,6 +171,7 @@ EXPRESSIONS: Expressions = {
     recorded.JOB_GPUS: _job_gpus,
     recorded.JOB_QUIET: _job_quiet,
     recorded.PLACEMENT: _newest_placement,
+    recorded.LONG_PHASE_PER_STEP: _long_phase_per_step,
     recorded.PHASE_PER_STEP: _phase_per_step,
     recorded.STEP_MEAN: by("avg", by("sum", select(recorded.PHASE_PER_STEP), *_RANK), *_JOB),
     recorded.LATENESS: f"{by('max', _SYNC, *_GROUP)} - {_GROUP_JOIN} group_right () {_SYNC}",

@@ -379,7 +379,7 @@ def _job(  # rows, and what to read them by
 
 
 def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition]) -> SlurmRun:
-    nodes, partition = _count(_first(row, "NNodes")), partitions.get(row.get("Partition", ""))
+    partition, nodes = partitions.get(row.get("Partition", "")), _count(_first(row, "NNodes"))
     gpus, model, source = _gpus(row, partition)
     most = partition.gpus * nodes if partition and nodes else 0
     state, submit = state_of(_first(row, "State") or "")[0], _time(_first(row, "Submit"), zone)
@@ -392,7 +392,7 @@ def _run(row: dict[str, str], zone: tzinfo, partitions: Mapping[str, Partition])
         # What gave its last node away or was cancelled in the queue again has a start, and no node.
         start=_time(_first(row, "Start"), zone) if has_node else None,
         end=_time(_first(row, "End"), zone) or given,
-        nodes=nodes,
+        nodes=nodes or None,
         gpus=min(gpus, most) if gpus and most else gpus,
         gpus_stated=gpus if gpus and 0 < most < gpus else None,
         gpu_model=model or None,

@@ -215,7 +215,7 @@ def _evidence(job: SlurmJob) -> Evidence:
 _OVERLAP_SECONDS = _FIRST_SECONDS = 86_400.0
 # sacct leaves out what becomes eligible after the period: jobs with --begin.
 _AHEAD_SECONDS = 366 * 86_400.0
-_CLOCK_SECONDS = 2.0
+_CLOCK_SECONDS, _COMPLETION_SECONDS = 2.0, 60.0
 _IDS_AT_ONCE = 500
 _ASK_TIMEOUT_SECONDS = 20.0
 
@@ -338,7 +338,12 @@ class SlurmFeed:
         }
         self.num_rows = len(found)
         for job in found.values():
-            if self._selection.takes(job) or job.job_id in self._state.jobs:
+            begin, is_eligible = job.start or 0.0, job.eligible is not None
+            # Until slurmctld tells of a job its row is a step's, without GPUs and other nodes.
+            is_complete = (
+                job.start is None or is_eligible or now_seconds - begin > _COMPLETION_SECONDS
+            )
+            if is_complete and (self._selection.takes(job) or job.job_id in self._state.jobs):
                 # An end that is still to come by this clock waits until it has.
                 is_ahead = job.end is not None and job.end > now_seconds + _CLOCK_SECONDS
                 yield from self._news(replace(job, end=None) if is_ahead else job, now_seconds)

@@ -11,8 +11,8 @@ from lockstep_ledger.importers.sacct import Selection, SlurmFeed
 from lockstep_records.events.event import Event
 
 HEADER = (
-    "JobID|User|Account|Partition|State|ExitCode|Submit|Start|End|NodeList|AllocTRES|QOS|Cluster|"
-    "JobName|"
+    "JobID|User|Account|Partition|State|ExitCode|Submit|Eligible|Start|End|NodeList|AllocTRES|QOS|"
+    "Cluster|JobName|"
 )
 SACCT = """#!/bin/sh
 echo "$*" >> "$0.calls"
@@ -59,10 +59,11 @@ def _slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 def row(job: str, state: str, end: object = "Unknown", **columns: object) -> str:
     values = {
         "partition": "gpu", "start": NOW - 90, "node": "n1", "tres": "gres/gpu=8", "name": "a",
+        "eligible": NOW - 100,
     } | columns  # fmt: skip
     return (
-        f"{job}|ada|llm|{values['partition']}|{state}|0:0|{NOW - 100}|{values['start']}|{end}|"
-        f"{values['node']}|{values['tres']}|debug|lab|{values['name']}|"
+        f"{job}|ada|llm|{values['partition']}|{state}|0:0|{NOW - 100}|{values['eligible']}|"
+        f"{values['start']}|{end}|{values['node']}|{values['tres']}|debug|lab|{values['name']}|"
     )
 
 
@@ -175,6 +176,16 @@ def test_an_end_that_is_still_to_come_waits(slurm: Slurm) -> None:
     feed = slurm.feed()
     assert ("7", "job_finished") not in kinds(poll(feed))
     assert kinds(poll(feed, NOW + 31)) == [("7", "job_finished")]
+
+
+def test_a_row_that_a_step_has_made_waits_for_slurmctld(slurm: Slurm) -> None:
+    slurm.write("period", row("7", "PENDING", start=NOW - 2, eligible="Unknown", tres=""))
+    feed = slurm.feed()
+    assert poll(feed) == []
+    assert kinds(list(feed.poll(NOW + 60))) == [("7", "job_submitted"), ("7", "job_started")]
+    slurm.write("period", row("8", "COMPLETED", NOW - 1, start=NOW - 2))
+    sizes = {e.kind: e.fields.get("num_gpus") for e in poll(feed, NOW + 2)}
+    assert sizes == {"job_submitted": 8, "job_started": 8, "job_finished": None}
 
 
 def test_a_state_that_is_none_is_said_in_one_sentence(slurm: Slurm) -> None:

@@ -9,11 +9,14 @@ from operator import attrgetter
 from lockstep_ledger.merge.allocation import Interval, Steps
 from lockstep_ledger.merge.facts import JobFacts, Preemption
 from lockstep_ledger.merge.spans import Span
+from lockstep_records.events.event import MAX_FUTURE_SECONDS
 
 SLACK_SECONDS = 5.0
 """How far a scheduler's whole seconds and a node's clock differ."""
 TOGETHER_SECONDS = 60.0
 """Within which the nodes of a run begin."""
+_CLOCK_SECONDS = 2 * MAX_FUTURE_SECONDS
+"""How far the clocks of two nodes differ at the most."""
 _order = attrgetter("begin", "attempt", "node")
 
 
@@ -191,38 +194,33 @@ def _gather(orphans: Sequence[Span], num_nodes: int | None) -> list[Run]:
     """Runs of spans that belong to no scheduler's span: what began together is one.
 
     It has all its nodes with as many as the job says, else with those that began in a minute.
+    While any that began before goes on, who comes or comes again changes the size of a run; those
+    that come again while their clocks differ begin the next one together.
     """
     runs: list[list[Span]] = []
-    newest: dict[str, Span] = {}
-    begin = -math.inf
+    first, newest, begin = dict[str, Span](), dict[str, Span](), -math.inf
     for span in orphans:
-        earlier = newest.get(span.node)
-        lacks = span.begin <= begin + TOGETHER_SECONDS if num_nodes is None else (
-            len(newest) < num_nodes
-        )  # fmt: skip
-        is_new = bool(runs) and (
-            _comes_again(span, earlier, runs[-1])
-            if earlier
-            else not lacks and not any(_outlasts(span, runs[-1]))
+        earlier, run = newest.get(span.node), runs[-1] if runs else []
+        is_early = span.begin <= begin + TOGETHER_SECONDS
+        has_room = is_early if num_nodes is None else len(newest) < num_nodes
+        lacks = bool(runs) and earlier is None and has_room
+        left = _end_of(earlier) if earlier else math.inf
+        goes_on = (
+            s.begin < left - _CLOCK_SECONDS * (first[s.node] is not s)
+            for s in _outlasts(span, run)
+            if s is not earlier
         )
-        if is_new or not runs:
-            since = max(span.begin - TOGETHER_SECONDS, _end_of(earlier) if earlier else 0.0)
-            alive = _outlasts(span, runs[-1] if runs else ())
-            peers = [each for each in alive if each.begin >= since]
-            for each in peers:
-                runs[-1].remove(each)
-            runs.append(peers)
-            newest = {each.node: each for each in peers}
-            begin = min([span.begin, *(each.begin for each in peers)])
+        if not (lacks or any(goes_on)):
+            alive = [each for each in _outlasts(span, run) if each is not earlier]
+            for each in alive:
+                run.remove(each)
+            runs.append(alive)
+            newest = {each.node: each for each in alive}
+            first, begin = {**newest}, min([span.begin, *(each.begin for each in alive)])
         runs[-1].append(span)
         newest[span.node] = span
+        first.setdefault(span.node, span)
     return [Run(spans=spans) for spans in runs]
-
-
-def _comes_again(span: Span, earlier: Span, run: Sequence[Span]) -> bool:
-    """Whether a node of a run that begins again begins a run, since no node of it has gone on."""
-    since = _end_of(earlier)
-    return all(each.begin >= since or each is earlier for each in _outlasts(span, run))
 
 
 def _outlasts(span: Span, run: Sequence[Span]) -> Iterator[Span]:

@@ -275,16 +275,19 @@ def _gather(orphans: Sequence[Span], num_nodes: int | None) -> list[Run]:
             for s in present
             if _last_sign(s) > span.begin + SLACK_SECONDS and s not in before[-1:]
         ]
-        grown = [s for s in alive if not before or s.begin < left]
+        nodes = [each.node for each in present]
+        grown = [
+            s
+            for s in alive
+            if not before or s.begin < left - 600.0 * (s.node in nodes[: present.index(s)])
+        ]
         is_early = bool(runs) and span.begin <= min(s.begin for s in present) + 60.0
         lacks = is_early if num_nodes is None else len({s.node for s in present}) < num_nodes
         has_room = not before and lacks
         if not runs or not (grown or has_room):
-            since = max(left, span.begin - TOGETHER_SECONDS)
-            with_it = [s for s in alive if s.begin >= since]
             if runs:
-                runs[-1].spans = [s for s in present if s not in with_it]
-            runs.append(Run(spans=with_it))
+                runs[-1].spans = [s for s in present if s not in alive]
+            runs.append(Run(spans=alive))
         runs[-1].spans.append(span)
     return runs
 

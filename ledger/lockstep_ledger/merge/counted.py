@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -146,11 +147,12 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class Effects:
-    """Collected while jobs are derived."""
+    """Collected while jobs are derived; ``marks`` are rows to be written."""
 
     groups: dict[Labels, None] = field(default_factory=dict)
     increments: list[tuple[str, Labels, float]] = field(default_factory=list)
     observations: list[tuple[Metric, Labels, float]] = field(default_factory=list)
+    marks: list[dict[str, Any]] = field(default_factory=list)
     _slo: dict[tuple[float, str, str, str], tuple[float, float]] = field(default_factory=dict)
 
     def declare(self, group: Labels) -> None:

@@ -134,13 +134,8 @@ class Derivation:
         facts = self._facts
         for name in ("project", "queue", "job_class", "user", "name", "gpu_model", "currency"):
             setattr(record, name, facts.value(name) or "")
-        record.world_size, record.expected_nodes = (
-            facts.value("world_size"),
-            facts.value("num_nodes"),
-        )
-        record.gpus, record.deadline = facts.value("num_gpus"), facts.value("deadline_time")
-        record.price_per_gpu_hour = facts.value("price_per_gpu_hour")
-        record.declared_tokens = facts.value("declared_tokens")
+        for name, stated in _STATED_NUMBERS.items():
+            setattr(record, name, facts.value(stated))
         record.voucher = facts.voucher
         submitted = [time for time in facts.submitted if time is not None]
         record.submitted = min(submitted, default=None)

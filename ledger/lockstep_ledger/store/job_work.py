@@ -152,6 +152,7 @@ class JobWork:
 
     def checkpoints(self, until: float) -> tuple[int, float, float]:
         """Number, first and last time of the durable checkpoints up to a time."""
+        save_marks(self._connection, self._effects)
         return durable_checkpoints(self._connection, self._state.number, until)
 
     def _add(self, name: str, added: list[Event], before: Frame, frame: Frame) -> None:
@@ -229,7 +230,6 @@ class JobWork:
                 newest = (event.time, event.count("step"))
                 facts.checkpoint = max(facts.checkpoint or newest, newest, key=lambda c: c[0])
         stored = Marks() if self._is_first else held_marks(self._connection, facts.number, reported)
-        new = list[dict[str, Any]]()
         for group, times in reported.items():
             old = stored.get(group, {})
             earlier = {n: time for n, time in times.items() if time < old.get(n, float("inf"))}
@@ -237,8 +237,8 @@ class JobWork:
                 self._count(group, old, sign=-1)
                 self._count(group, {**old, **earlier}, sign=1)
                 key = {"job": facts.number, "what": group[0], "attempt": group[1]}
-                new += [{**key, "number": n, "time": time} for n, time in earlier.items()]
-        upsert(self._connection, marks, new)
+                rows = ({**key, "number": n, "time": time} for n, time in earlier.items())
+                self._effects.marks += rows
 
     def _count(self, group: Mark, times: dict[int, float], sign: int) -> None:
         counts, rows = tally(group, times)
@@ -251,6 +251,7 @@ class JobWork:
         """The rows in the windows that follow from events: goodput, checkpoints, resumes."""
         rows: list[WindowRow] = []
         facts = self._state.facts
+        save_marks(self._connection, self._effects)
         for name in self._state.sources:
             rows += sweep(name, self._read(name), self._state.frame)[1]
         for group, times in all_marks(self._connection, facts.number).items():
@@ -312,6 +313,12 @@ Marks = dict[Mark, dict[int, float]]
 def all_marks(connection: Connection, job: int) -> Marks:
     """The stored marks of a job."""
     return _group_marks(connection.execute(_ALL, {"job": job}))
+
+
+def save_marks(connection: Connection, effects: Effects) -> None:
+    """Writes the marks that were found."""
+    upsert(connection, marks, effects.marks)
+    effects.marks.clear()
 
 
 def held_marks(connection: Connection, job: int, groups: Collection[Mark]) -> Marks:

@@ -31,7 +31,7 @@ from lockstep_ledger.store import job_states
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.database import rows_by_name
 from lockstep_ledger.store.job_states import JobState, KnownJobs
-from lockstep_ledger.store.job_work import JobWork
+from lockstep_ledger.store.job_work import JobWork, save_marks
 from lockstep_ledger.store.joins import Joins, aliases_of
 from lockstep_ledger.store.tables import agents, amendments, events, slo_events
 from lockstep_outcomes.prices.price import Pricing
@@ -164,6 +164,7 @@ class Transaction:
 
     def _save(self) -> None:
         state, connection = self._state, self._connection
+        save_marks(connection, self._effects)
         job_states.save(connection, self._changed.values(), self._new)
         state.counters.apply(self._effects, self._now_seconds)
         state.counters.save(connection)

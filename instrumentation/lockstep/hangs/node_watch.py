@@ -7,9 +7,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from lockstep_records.page.reader import Page
 from lockstep_records.text.printable import printable
 
 _MAX_NAME = 64
-_MAX_RUN = 256  # calls: several steps of most loops
 
 
 def launched_by_dump(data: bytes) -> dict[str, Launched]:
@@ -61,18 +59,9 @@ def _launched(by_number: dict[int, _Call]) -> Launched:
     last = max(by_number)
     oldest = min((number for number, call in by_number.items() if call.is_open), default=None)
     pair = None if oldest is None else (oldest, by_number[oldest].operation)
-    before = [by_number[n][:2] for n in sorted(by_number) if n < (oldest or last)]
-    return Launched(last, by_number[last].operation, pair, _usual_after(before))
-
-
-def _usual_after(calls: Sequence[tuple[str, str]]) -> str:
-    """The operation that followed the longest run of earlier calls which ends as these do."""
-    usual, longest = "", 1
-    for end in range(1, len(calls)):
-        same = takewhile(lambda n: calls[-n] == calls[end - n], range(1, min(end, _MAX_RUN) + 1))  # noqa: B023  # used up at once
-        if (length := sum(1 for _ in same)) >= longest:
-            usual, longest = calls[end][0], length
-    return usual
+    stands = by_number[oldest or last]
+    times = sum(call[:2] == stands[:2] for call in by_number.values()) - 1
+    return Launched(last, by_number[last].operation, pair, times)
 
 
 def _group_of(entry: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ _PLACES = ("other", "data", "forward", "backward", "optimizer")
 """Own work after a completed step, in the order of most loops; before data is ``other``."""
 _MAX_NAMED = 8
 _MAJORITY = 0.5
+_OFTEN = 4  # times as often as another: in each step, and not after some
 _OTHER = "another_collective"
 _ONE_SIDED = frozenset({"", "broadcast", "reduce", "gather", "scatter"})  # ends on some ranks first
 
@@ -39,14 +40,13 @@ class Launched(NamedTuple):
         operation: the last one; empty where unknown.
         oldest: number and operation of the first that has not completed; None where unknown, or
             where all have.
-        usual: what followed the same calls before, in the place of the one in which it stands;
-            empty where unknown.
+        times: that the call in which it stands, of the same sizes, was made before.
     """
 
     number: int
     operation: str = ""
     oldest: tuple[int, str] | None = None
-    usual: str = ""
+    times: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +95,7 @@ class Missing:
     Attributes:
         ranks: in order; empty where no rank keeps the others waiting.
         kind: `host`: these ranks have not come to what the others wait in. `operations`: they
-            called another collective than their peers, or than all did before; where neither says
+            called another collective than their peers, or than steps have; where neither says
             which, all are named. `device`: they stand in what their peers have completed.
             `launched`: all hosts did what they had to, and a link or a device does not complete
             it. `unseen`: all that are seen wait, and not all are seen. `nobody`: all are at the
@@ -265,17 +265,17 @@ def _odd_operations(states: _States) -> Missing | None:
     """Ranks that called another operation than their peers as the same number of a group."""
     for describe in (_first_open, _last):
         by_number: dict[tuple[str, int], dict[int, str]] = {}
-        usual: dict[tuple[str, int], set[str]] = {}
+        times: dict[tuple[str, int], dict[str, int]] = {}
         for state in states:
             for group, launched in state.launched.items() if state.waits else ():
                 number, operation = describe(launched)
                 if operation:
                     by_number.setdefault((group, number), {})[state.rank] = operation
-                    usual.setdefault((group, number), set()).add(launched.usual)
+                    times.setdefault((group, number), {})[operation] = launched.times
         for (group, number), called in sorted(by_number.items()):
             if len(set(called.values())) > 1:
                 what = f"collective {number:,} of group {group}"
-                return _minority(called, usual[group, number], what)
+                return _minority(called, times[group, number], what)
     return None
 
 
@@ -287,13 +287,15 @@ def _last(launched: Launched) -> tuple[int, str]:
     return launched.number, launched.operation
 
 
-def _minority(called: Mapping[int, str], before: set[str], what: str) -> Missing:
-    """Who called another operation than most; where there are no most, than all did before."""
+def _minority(called: Mapping[int, str], times: Mapping[str, int], what: str) -> Missing:
+    """Who called another operation than most, or, where there are no most, than each step has."""
     (usual, most), *_ = Counter(called.values()).most_common(1)
     as_before = ""
-    if most <= _MAJORITY * len(called) and len(before & {*called.values()}) == 1:
-        (usual,), as_before = before & {*called.values()}, ", as before"
-    elif most <= _MAJORITY * len(called):
+    (often, seldom), is_even = sorted(times.values())[:-3:-1], most <= _MAJORITY * len(called)
+    if is_even and often > _OFTEN * max(1, seldom):
+        usual = max(times, key=times.__getitem__)
+        as_before = f", as {often:,} times before"
+    elif is_even:
         why = " or ".join(sorted(set(called.values())))
         return Missing(
             tuple(sorted(called)), "operations", f"having called {why} as {what}", _OTHER

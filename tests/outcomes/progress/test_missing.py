@@ -92,15 +92,16 @@ EPOCH = [*STEP * 4, "barrier"]
     [
         (STEP * 20, "broadcast barrier", (1,)),
         (STEP * 20, "all_gather broadcast", (0,)),
-        (EPOCH * 3, "barrier broadcast", (0,)),
-        ([*EPOCH * 3, *STEP * 4], "barrier broadcast", (1,)),
-        ([*STEP * 20, "broadcast"], "broadcast all_reduce barrier", (0, 2)),
+        ([*EPOCH * 3, *STEP * 2], "barrier broadcast", (0,)),
+        ([*STEP * 20, "barrier"], "broadcast barrier", (1,)),  # its next epoch has no step
+        (STEP * 20, "all_reduce barrier scatter", (1, 2)),
         (STEP * 20, "broadcast barrier barrier", (0,)),  # most know better than before
-        (STEP * 20, "all_gather barrier", (0, 1)),
+        (STEP * 20, "all_reduce broadcast", (0, 1)),  # one of them left out another's call
+        (STEP * 4, "broadcast barrier", (0, 1)),
         ([], "broadcast barrier", (0, 1)),
     ],
 )
-def test_of_as_many_ranks_in_unlike_collectives_who_leaves_the_steps_of_before_is_named(
+def test_of_as_many_ranks_in_unlike_collectives_who_calls_what_no_step_has_is_named(
     before: list[str], called: str, missing: tuple[int, ...]
 ) -> None:
     states = []

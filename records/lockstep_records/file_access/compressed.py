@@ -26,6 +26,11 @@ _MOST_LOSS = 256 << 10
 """By which compression may make content longer: a file of many tiny members takes long to read."""
 
 
+def most_content(size: int) -> int:
+    """Bytes that a compressed file of that size may hold."""
+    return max(_FREE_BYTES, _MOST_FOLD * size)
+
+
 class _Compressed(io.FileIO):
     """A compressed file, refused where it gives less than it takes."""
 
@@ -53,7 +58,7 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
             expands more than a log does.
     """
     total = 0
-    bomb = max(_FREE_BYTES, _MOST_FOLD * path.stat().st_size)
+    bomb = most_content(path.stat().st_size)
     broken: Exception | None = None
     source = _Compressed(path)
     with source, _open(path, source) as file:

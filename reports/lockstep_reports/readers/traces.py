@@ -2,7 +2,9 @@
 
 import io
 import math
+import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lockstep_records.file_access.compressed import most_content, read_content
 from lockstep_records.text.printable import printable
 from lockstep_records.text.yaml_documents import read_yaml
 from lockstep_reports.arrays import Integers, Seconds
@@ -283,6 +286,9 @@ def _nodes(table: pa.Table) -> dict[int, str]:
 
 MAX_ROWS = 1 << 25
 MAX_FILE_BYTES = 1 << 31
+_MOST_FOOTER_BYTES = 1 << 20
+"""Thirty groups of thirteen columns take a twentieth of it."""
+_CELL_BYTES = 8
 NEEDED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 OPTIONAL = ("mc", "mb_id", "gmc", "tp_rank", "node")
 _SIGNATURE = {"optype", "start_ts", "duration"}
@@ -347,23 +353,32 @@ def _parquet(path: Path) -> pq.ParquetFile:
         is_plain = file.read(4) == _PARQUET
     if is_plain:
         return _checked(path, path)
-    unpacked = io.BytesIO()
-    with _opened(path) as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            unpacked.write(block)
-            if unpacked.tell() > MAX_FILE_BYTES:
-                raise ValueError(f"{path} unpacks to more than {MAX_FILE_BYTES:,} bytes; split it")
-    return _checked(path, unpacked)
+    return _checked(path, io.BytesIO(read_content(path, MAX_FILE_BYTES)))
 
 
 def _checked(path: Path, source: Path | io.BytesIO) -> pq.ParquetFile:
     """The file, unless what it says of itself is too large; texts are read as dictionaries."""
-    texts = [name for name in _TEXTS if name in pq.read_schema(source).names]
+    with path.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - 8))
+        footer = int.from_bytes(stream.read(4), "little")
+    if _MOST_FOOTER_BYTES < footer < size:
+        raise ValueError(
+            f"{path} says in {footer:,} bytes what it holds; write it with fewer columns and groups"
+        )
+    names = pq.read_schema(source).names
+    texts = [name for name in _TEXTS if name in names]
     file = pq.ParquetFile(source, memory_map=isinstance(source, Path), read_dictionary=texts)
     groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-    if file.metadata.num_rows > MAX_ROWS or sum(g.total_byte_size for g in groups) > MAX_FILE_BYTES:
+    rows, num_columns = file.metadata.num_rows, len({*NEEDED, *OPTIONAL} & {*names})
+    most = min(MAX_FILE_BYTES, most_content(path.stat().st_size))
+    if (
+        rows > MAX_ROWS
+        or rows * num_columns * _CELL_BYTES > most
+        or sum(g.total_byte_size for g in groups) > MAX_FILE_BYTES
+    ):
         raise ValueError(
-            f"{path} has more than {MAX_ROWS:,} rows or {MAX_FILE_BYTES:,} bytes; split it by step"
+            f"{path} has more than {MAX_ROWS:,} rows or {most:,} bytes; split it by step"
         )
     return file
 

@@ -211,7 +211,21 @@ def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
     monkeypatch.setattr(traces, "MAX_FILE_BYTES", 1 << 23)
     path = tmp_path / "bomb.parquet.gz"
     path.write_bytes(gzip.compress(b"PAR1" + b"\0" * (1 << 25)))
-    assert "unpacks to more than" in refused(path)
+    assert "holds more than" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "extra", "sentence"),
+    [(5_000_000, 0, "more than 33,554,432 rows or"), (1, 8000, "says in ")],
+)
+def test_a_small_parquet_that_decodes_to_much_is_refused_before_it_is_decoded(
+    tmp_path: Path, rows: int, extra: int, sentence: str
+) -> None:
+    ones, words = pa.array(np.ones(rows)), pa.array(["gc"] * rows).dictionary_encode()
+    columns = {name: words if name == "optype" else ones for name in traces.NEEDED}
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table(columns | {f"c{n}": ones for n in range(extra)}), path)
+    assert sentence in refused(path)
 
 
 @pytest.mark.parametrize(

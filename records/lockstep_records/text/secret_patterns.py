@@ -47,7 +47,7 @@ _VALUE = rf"(?:{_QUOTED}|[^\s\"'&;]{{3,}}+(?>(?:(?<=\()[\"'][^\"'\n]*+)?))"
 _BLANKS = r"[ \t]{0,8}+"
 _CLOSE = r"(?>(?:\\{0,4}+[\"'])?)"
 _IS = rf"{_CLOSE}\]?+{_BLANKS}(?:=>|:=|[=:]){_BLANKS}[\[({{]{{0,2}}+"
-_SCHEME = r"(?>(?:(?i:bearer|basic|digest|token)[ \t]{1,8}+)?)"
+_SCHEME = r"(?>(?:(?:(?i:bearer|basic|digest|token)|!{1,2}\w{1,16}+)[ \t]{1,8}+)?)"
 _KEYS = (
     "api[_-]?key access[_-]?key account[_-]?key auth[_-]?key private[_-]?key signing[_-]?key"
     " ssh[_-]?key shared[_-]?key encryption[_-]?key master[_-]?key"
@@ -113,6 +113,7 @@ _ARGUMENT = re.compile(
     r"|sshpass\b[^\n|;]{0,80}?[ \t]-p[ \t]{0,8}|wandb[ \t]{1,8}login[ \t]{1,8}(?!-)"
     r"|openssl\b[^\n|;]{0,200}?[ \t]-(?:k|K|pass|passin|passout)[ \t]{1,8}"
     r"|curl\b[^\n|;]{0,400}?[ \t](?:-u|--user)[ \t=]{0,8}[\"']?[^\s:]{0,64}:"
+    r"|login[ \t]{1,8}\S{1,64}+[ \t]{1,8}password[ \t]{1,8}"  # netrc
     r"|echo[ \t]{1,8}(?=[^|\n]{3,200}\|[^|\n]{0,80}\b(?:ch)?passwd\b)))"
     r"(?:\"[^\"\n]*+|'[^'\n]*+|[^\s\"']{3,}+)"
 )
@@ -212,7 +213,7 @@ _STEPS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] 
     ("://", _ADDRESS, _mask_password),
     ("@", _LOGIN, _mask_value),
     ("? &", _QUERY_SECRET, _mask_value),
-    ("mysql mariadb sshpass wandb openssl curl passwd", _ARGUMENT, _mask_value),
+    ("mysql mariadb sshpass login openssl curl passwd", _ARGUMENT, _mask_value),
 )
 """Literals of which a text holds one, the pattern that is searched then, and what replaces it."""
 

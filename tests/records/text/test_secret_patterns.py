@@ -54,6 +54,8 @@ HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
         f"AccountName=a;AccountKey={SECRET}==;EndpointSuffix=x",
         f"mysql -u me -p{SECRET} -h db.example metrics",
         f"sshpass -p '{SECRET}' ssh me@node",
+        f"machine h login me password {SECRET}",
+        f"client_secret: !!str {SECRET}",
         f"wandb login {SECRET}",
         f"openssl enc -aes-256-cbc -k {SECRET} -in a",
         f"curl --user=me:{SECRET} https://registry.example/",

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -266,8 +266,11 @@ ALIASES = ["slurm:lab:4242", "slurm:lab:4343", "slurm:lab:4141", "id:4242", "tor
            "slurm:evil:nb-1", "slurm:evil:nb-3", "slurm:evil:4242"]  # fmt: skip
 
 
-def _random_row(rng: random.Random) -> Row:
-    name = rng.choice([n for n in SPEAKERS if "feed" not in n])
+NODES_AND_LAUNCHERS = [name for name in SPEAKERS if "feed" not in name]
+
+
+def _random_row(rng: random.Random, names: Sequence[str] = NODES_AND_LAUNCHERS) -> Row:
+    name = rng.choice(names)
     stated = {n: rng.choice(VALUES) for n in NAMES if rng.random() < 0.2}
     if rng.random() < 0.5 and SPEAKERS[name][0].scope == "agent":
         stated["owner"] = rng.choice((1042, 2001))
@@ -277,6 +280,34 @@ def _random_row(rng: random.Random) -> Row:
     return name, kind, rng.choice(JOBS), stated
 
 
+@pytest.mark.parametrize(
+    ("names", "untouched"),
+    [
+        (
+            ("agent_n3", "agent_unbound_token", "agent_w1"),
+            ("own-1", "nb-1", "nb-2", "4242", "4400"),
+        ),
+        (
+            ("launcher_1042_n1", "launcher_no_uid", "launcher_1042_west"),
+            ("nb-1", "nb-2", "nb-3", "4242", "4400", "team/Job/x"),
+        ),
+    ],
+    ids=["wrong agent", "stolen launcher's token"],
+)
+def test_what_another_could_say_leaves_the_jobs_of_docs_security(
+    names: tuple[str, ...], untouched: tuple[str, ...]
+) -> None:
+    rng = random.Random(5)
+    with opened() as ledger:
+        before = ledger.weighed()
+        answers = [ledger.say(_random_row(rng, names)) for _ in range(1000)]
+        after = ledger.weighed()
+    assert answers.count("A") > len(before)
+    for job in untouched:
+        assert after["east", job] == before["east", job]
+
+
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "number", [1000, pytest.param(100_000, marks=pytest.mark.release)]
 )  # fmt: skip

@@ -92,14 +92,11 @@ class JobWork:
             state.facts.take(event)
             for name in _sources_of(event):
                 by_source[name].append(event)
+        new = [name for name in by_source if name[:1] != PART_PREFIX and name not in state.sources]
+        self._stored = {**by_source} if self._is_first else self._read_nodes(new)
         # The scheduler's spans are swept first: they tell a node's restarts from its later runs.
         if SCHEDULER in by_source:
             self._add(SCHEDULER, by_source.pop(SCHEDULER), before, before)
-        if not self._is_first:
-            new = [
-                name for name in by_source if name[:1] != PART_PREFIX and name not in state.sources
-            ]
-            self._stored |= self._read_nodes(new)
         frame = state.frame
         others = state.sources.keys() - by_source if before != frame else ()
         for name in (*by_source, *sorted(others)):
@@ -181,7 +178,7 @@ class JobWork:
         stored = self._read(name, prefix[-1].last[0] if prefix else _EVER)
         swept, rows = sweep(name, stored, frame, prefix)
         old = [event for event in stored if event.id not in self._new]
-        _, old_rows = sweep(name, old, before, prefix)
+        old_rows = sweep(name, old, before, prefix)[1] if old else ()
         return swept, rows + [WindowRow(r.time, r.slo, -r.good, -r.total) for r in old_rows]
 
     def _put(self, source: Source) -> None:
@@ -197,7 +194,7 @@ class JobWork:
     def _read(self, name: str, since: float = _EVER) -> list[Event]:
         """Stored events of a source from a time on; those of the scheduler are read once."""
         if self._is_first:
-            return [event for event in self._state.pending if name in _sources_of(event)]
+            return self._stored.get(name, [])
         if name[:1] in {SCHEDULER, PART_PREFIX}:
             if SCHEDULER not in self._stored:
                 self._stored |= {SCHEDULER: []} | self._read_nodes([SCHEDULER])

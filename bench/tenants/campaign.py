@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tenants import users
 from tenants.arena import Arena
 from tenants.attacks import (
-    doors,
     hostile_events,
     launched,
     logs,
@@ -23,11 +22,11 @@ from tenants.attacks import (
     pages,
     readers,
     side_files,
-    strangers,
+    verbs,
 )
 from tenants.table import ATTACKS, SLOW_TIER_SECONDS, Attack, Ground
 
-TABLE = (pages, page_folders, side_files, hostile_events, doors, logs, readers, launched, strangers)
+TABLE = (pages, page_folders, side_files, hostile_events, logs, readers, launched, verbs)
 # A choice for the ordinary suite: one or two of each kind, most of which succeeded once.
 TELLING = (
     *("periodic_field_known_alone", "thousands_of_ranks", "stderr_as_private", "events_as_fifo"),

@@ -1,100 +1,15 @@
-"""Attacks by kernel messages with names that a user chose, and by logs given to a report."""
+"""Attacks by logs given to a report."""
 
-import itertools
 import json
 import os
 import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tenants.table import DELIVERY_SECONDS, Attack, Ground, attack, register
+from tenants.table import Attack, Ground, register
 
 if TYPE_CHECKING:
     from tenants.arena import Arena
-
-_NUMBERS = itertools.count(1000)
-_XID = "NVRM: Xid (PCI:0000:{}:00): 79, pid=1, name=python, GPU has fallen off the bus."
-_CGROUP = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0"
-
-
-def _write(ground: Ground, *texts: str) -> None:
-    """What the kernel writes for a process of the attacker, with the attacker's names in it."""
-    lines = "".join(f"3,{next(_NUMBERS)},{next(_NUMBERS) * 1000},-;{text}\n" for text in texts)
-    with (ground.root.parent / "kmsg").open("a", encoding="utf-8") as file:
-        file.write(lines)
-
-
-def _no_incident(arena: "Arena", _: str) -> str:
-    """The name of a process or control group counts as no fault of a GPU or port."""
-    return arena.new_incidents()
-
-
-_MESSAGES: dict[str, tuple[str, Callable[[Ground], str]]] = {
-    "xid_as_control_group": (
-        "an out-of-memory kill in a control group named like an Xid",
-        lambda _: (
-            f"{_CGROUP},oom_memcg=/a/{_XID.format('9b')},task_memcg=/a/{_XID.format('9c')},task=x,pid=9,uid=4102"
-        ),
-    ),
-    "xid_as_process": (
-        "a segmentation fault of a process named like an Xid",
-        lambda _: "traps: NVRM: Xid (PCI[9] general protection fault ip:7f sp:7f error:0 in x",
-    ),
-    "xid_in_text": (
-        "a coredump message whose program name holds an Xid",
-        lambda _: f"process '/home/a/{_XID.format('9d')}' started with executable stack",
-    ),
-    "link_as_process": (
-        "a hung task named like a driver's link",
-        lambda _: "INFO: task mlx5: Link down:9 blocked for more than 120 seconds.",
-    ),
-    "link_in_text": (
-        "a program path that holds a driver's link message",
-        lambda _: (
-            "process '/a/mlx5_core 0000:5c:00.0 eth2: Link down' started with executable stack"
-        ),
-    ),
-    "machine_check_as_process": (
-        "a program path that holds a machine check",
-        lambda _: "process '/a/mce: [Hardware Error]: Machine check events logged' started",
-    ),
-    "lockup_as_process": (
-        "a program path that holds a lockup",
-        lambda _: "process '/a/watchdog: BUG: soft lockup - CPU#1 stuck for 22s!' started",
-    ),
-}
-for _name, (_what, _text) in _MESSAGES.items():
-    register(
-        Attack(
-            f"kernel_{_name}",
-            "logs",
-            f"the kernel reports {_what}",
-            lambda ground, text=_text: _write(ground, text(ground)),  # type: ignore[misc]  # its default binds the loop
-            DELIVERY_SECONDS,
-            _no_incident,
-        )
-    )
-
-
-@attack("logs", seconds=DELIVERY_SECONDS)
-def kernel_pid_of_a_neighbour(ground: Ground) -> None:
-    """An out-of-memory kill of a process whose name is the pid of the neighbour's rank."""
-    pid = ground.victim_pids[0]
-    name = f"pid={pid},uid=0"
-    where = "oom_memcg=/a,task_memcg=/a"
-    _write(
-        ground,
-        f"{_CGROUP},{where},task={name},pid=999999,uid=4102",
-        f"Memory cgroup out of memory: Killed process 999999 ({name}) total-vm:1kB, UID:4102",
-        f"{_CGROUP},oom_memcg=/a/task=python,pid={pid},task_memcg=/a,task=x,pid=999999,uid=4102",
-        f"Out of memory: Killed process 999999 (x) Killed process {pid} (python) total-vm:1kB",
-    )
-
-
-@attack("logs", seconds=DELIVERY_SECONDS)
-def kernel_line_without_end(ground: Ground) -> None:
-    """A kernel message of 20 MB, and 100,000 messages at once."""
-    _write(ground, "x" * 20_000_000, *("INFO: task x:9 blocked",) * 100_000)
 
 
 class _Bomb:

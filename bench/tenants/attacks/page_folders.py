@@ -3,10 +3,8 @@
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
 from tenants.table import SLOW_TIER_SECONDS, Ground, attack
@@ -29,13 +27,6 @@ def thousands_of_ranks(ground: Ground) -> None:
     for number in range(1, 4000):
         path = page.with_name(f"rank-{number:05d}.page")
         path.write_bytes(body)
-
-
-@attack("pages")
-def thousands_of_jobs(ground: Ground) -> None:
-    """3,000 folders of jobs without a page."""
-    for number in range(3000):
-        (ground.jobs / f"{ground.name}-{number}").mkdir()
 
 
 @attack("pages")
@@ -63,75 +54,6 @@ def sparse_page(ground: Ground) -> None:
     page = ground.page()
     ground.patch(page, IDENTITY, "I", row_count=2**32 - 1)
     os.truncate(page, 1 << 40)
-
-
-def _path_of(ground: Ground, name: str = "rank-00000.page") -> Path:
-    return ground.job() / "0" / name
-
-
-@attack("pages")
-def page_is_a_fifo(ground: Ground) -> None:
-    """A FIFO that nobody writes into as page."""
-    os.mkfifo(_path_of(ground), 0o644)
-
-
-@attack("pages")
-def page_is_a_folder(ground: Ground) -> None:
-    """A folder as page."""
-    _path_of(ground).mkdir()
-
-
-@attack("pages")
-def page_is_a_socket(ground: Ground) -> None:
-    """A socket as page."""
-    server = socket.socket(socket.AF_UNIX)
-    folder = os.open(_path_of(ground).parent, os.O_RDONLY)
-    server.bind(f"/proc/self/fd/{folder}/rank-00000.page")
-    ground.held.append(server)
-
-
-@attack("pages")
-def page_is_zero_device(ground: Ground) -> None:
-    """A link to /dev/zero as page."""
-    _path_of(ground).symlink_to("/dev/zero")
-
-
-@attack("pages")
-def page_is_a_neighbours(ground: Ground) -> None:
-    """A link to the neighbour's page as page of another rank of the attacker's job."""
-    _path_of(ground).symlink_to(ground.jobs / "victim" / "0" / "rank-00000.page")
-
-
-@attack("pages")
-def page_is_a_loop(ground: Ground) -> None:
-    """A link to itself as page."""
-    _path_of(ground).symlink_to("rank-00000.page")
-
-
-@attack("pages")
-def page_is_memory(ground: Ground) -> None:
-    """A link to /proc/self/mem as page."""
-    _path_of(ground).symlink_to("/proc/self/mem")
-
-
-@attack("pages")
-def job_is_a_link_to_a_neighbours(ground: Ground) -> None:
-    """A link to the neighbour's folder as a job of the attacker."""
-    (ground.jobs / ground.name).symlink_to("victim")
-
-
-@attack("pages")
-def attempt_is_a_link_to_a_neighbours(ground: Ground) -> None:
-    """A link to the neighbour's attempt as the second attempt of the attacker's job."""
-    ground.page()
-    (ground.jobs / ground.name / "1").symlink_to("../victim/0")
-
-
-@attack("pages")
-def job_is_the_root_folder(ground: Ground) -> None:
-    """Links to / and to /proc as jobs."""
-    (ground.jobs / f"{ground.name}-1").symlink_to("/")
-    (ground.jobs / f"{ground.name}-2").symlink_to("/proc")
 
 
 @attack("pages")

@@ -3,10 +3,19 @@
 import json
 import os
 import struct
+import tarfile
+import zipfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
 
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
+from lockstep_reports.readers.traces import NEEDED
 from tenants.table import Attack, Ground, attack, register
 
 if TYPE_CHECKING:
@@ -131,3 +140,81 @@ def report_of_deep_events(ground: Ground) -> None:
     """A report on a job with events of 100,000 levels, surrogates and 400 digits."""
     lines = b"[" * 100_000 + b'\n{"id": "\\ud800", "kind": "hang", "job_id": "x", "attempt": 0, '
     _events(ground, lambda: lines + b'"time": 1e999, "fields": {"missing": ' + b"9" * 400 + b"}}\n")
+
+
+def _operations(path: Path, rows: int, extra: int = 0, **options: Any) -> None:
+    """Operations of which a few kilobytes decode to hundreds of megabytes, or of many columns."""
+    ones, words = pa.array([1.0] * rows), pa.array(["gc"] * rows).dictionary_encode()
+    columns = {name: words if name == "optype" else ones for name in NEEDED}
+    table = pa.table(columns | {f"c{number}": ones for number in range(extra)})
+    pq.write_table(table, path, compression="zstd", **options)
+
+
+def _footer(path: Path) -> None:
+    """A footer longer than its file."""
+    pq.write_table(pa.table({"a": [1]}), path)
+    path.write_bytes(path.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
+
+
+def _nested(path: Path) -> None:
+    kind: pa.DataType = pa.int8()
+    for _ in range(100):
+        kind = pa.list_(kind)
+    pq.write_table(pa.table({"a": pa.array([None], kind)}), path)
+
+
+def _pairs(path: Path) -> None:
+    """Tuples that double forty times."""
+    pairs = b"".join(b"h%ch%c\x86\x94" % (i, i) for i in range(40))
+    path.write_bytes(b"\x80\x04}(X\x09\0\0\0pg_config)\x94" + pairs + b"u.")
+
+
+def _keys(path: Path) -> None:
+    """Keys of one hash."""
+    keys = (b"\x8a\x0a" + (i * (2**61 - 1)).to_bytes(10, "little") + b"K\0" for i in range(60_000))
+    path.write_bytes(b"\x80\x04}(X\x09\0\0\0pg_configK\0" + b"".join(keys) + b"u.")
+
+
+def _zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("jobs/a/rank-00000.page", bytes(10**8))
+        for number in range(20_000):
+            file.writestr(f"../../etc/x{number}", b"")
+
+
+def _window(path: Path) -> None:
+    options = zstandard.ZstdCompressionParameters(window_log=30)
+    coder = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    path.write_bytes(coder.compress(b"x" * 10**8) + coder.flush())
+
+
+def _tar(path: Path) -> None:
+    link = tarfile.TarInfo("jobs/a")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+    with tarfile.open(path, "w") as file:
+        file.addfile(link)
+        file.addfile(tarfile.TarInfo("jobs/a/passwd"))
+
+
+_ENCODED: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "T087": ("x.parquet", partial(_operations, rows=6_000_000)),
+    "P3": ("x.parquet", partial(_operations, rows=1, extra=20_000)),
+    "P4": ("x.parquet", _nested), "P5": ("x.parquet", _footer),
+    "P7": ("x.parquet", partial(_operations, rows=20_000, row_group_size=1)),
+    "T090": ("x.pkl", _pairs), "T090a": ("x.pickle", _keys), "T091": ("x.zip", _zip),
+    "T095": ("x.tar", _tar), "Z4": ("x.json.zst", _window),
+}  # fmt: skip
+
+
+def _lay(name: str, write: Callable[[Path], None]) -> Callable[[Ground], None]:
+    return lambda ground: write(ground.job() / name)
+
+
+def _decoded(name: str) -> Callable[["Arena", str], str]:
+    return lambda arena, _: arena.report_on(arena.root / "jobs" / arena.attack / name)
+
+
+for _name, (_file, _write) in _ENCODED.items():
+    what = f"{_file}: small when encoded, large when decoded"
+    act, judge = _lay(_file, _write), _decoded(_file)
+    register(Attack(f"{_name}_encoded_size", "encoded_size", what, act, 0.0, judge))

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from lockstep_alerts.checks.cost import refuse_too_costly
-from lockstep_alerts.checks.tool_checks import check, test
+from lockstep_alerts.checks import check, refuse_too_costly, test
 from lockstep_alerts.explain import expected_false_alarms, explain
 from lockstep_alerts.output import GENERATED, differing, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import httpx
 
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import Finding, check_board
+from lockstep_dashboards.command import Finding, check_board
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.opening import open_board
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.layout import BOARDS
+from lockstep_dashboards.scope import Scope, open_board
 from lockstep_dashboards.snapshot.answers import ask
 from lockstep_dashboards.snapshot.command import POINTS, take_screenshot
 from lockstep_dashboards.snapshot.page import PageOptions, board_page

@@ -12,12 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_catalogue import ledger
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.opening import open_board
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.layout import BOARDS
+from lockstep_dashboards.scope import Scope, open_board
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 from lockstep_dashboards.snapshot.command import POINTS
-from lockstep_dashboards.snapshot.units import value_text
+from lockstep_dashboards.snapshot.views import value_text
 from lockstep_prometheus.client import Prometheus
 
 from .cluster import Cluster, Values, simulated

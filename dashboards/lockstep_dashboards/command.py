@@ -1,15 +1,233 @@
 """Generates the Grafana boards, and runs all their queries against a Prometheus."""
 
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import check
-from lockstep_dashboards.provisioning import FORMATS
+from lockstep_cli.options import DurationRange, bad_input
+from lockstep_dashboards.grafana import FORMATS
+from lockstep_dashboards.layout import BOARDS, SHIPPED, find_board
+from lockstep_dashboards.panel import MAX_SERIES, Board, Panel, View
+from lockstep_dashboards.scope import (
+    Scope,
+    offered_values,
+    open_board,
+    read_wishes,
+    run_over,
+    run_query,
+)
 from lockstep_dashboards.snapshot.command import snapshot
 from lockstep_dashboards.snapshot.server import serve
+from lockstep_prometheus.client import Prometheus, QueryError, Series
 from lockstep_records.file_access.atomic_file import write_atomically
+from lockstep_records.files.jobs import check_job_id
+
+EMPTY = "empty"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """The result of one panel, annotation or variable.
+
+    Attributes:
+        queries: PromQL with every variable replaced.
+        num_series: series with a value within the range; of a table, rows.
+        seconds: of the slowest query.
+        error: what is wrong whatever the data; empty where nothing is.
+        empty: numbers of the queries that have no series.
+        excuse: why the panel may have no series.
+    """
+
+    board: str
+    panel: str
+    queries: tuple[str, ...]
+    num_series: int
+    seconds: float = 0.0
+    error: str = ""
+    empty: frozenset[int] = frozenset()
+    excuse: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What has to be mended; empty where nothing has."""
+        return self.error or (EMPTY if self.empty and not self.excuse else "")
+
+    @property
+    def remark(self) -> str:
+        """Why the panel may have no series, where it has none."""
+        return self.excuse if self.empty and not self.error else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    num_series: int
+    seconds: float
+    problem: str
+
+
+def check_board(
+    board: Board, scope: Scope, server: Prometheus, *, is_full: bool = False
+) -> list[Finding]:
+    """One finding a panel, annotation and variable.
+
+    Where ``is_full``, the data set has something for every panel, and none may be empty.
+
+    Raises:
+        PrometheusError: the server does not answer, or is not a Prometheus.
+    """
+    findings = [
+        _check_panel(board, panel, scope, server, is_full=is_full)
+        for panel in board.panels
+        if panel.queries
+    ]
+    for each in board.annotations:
+        answer = _count(partial(run_over, each.expression, scope, server), _num_with_value)
+        excuse = "" if is_full else "nothing to annotate"
+        empty = frozenset() if answer.num_series else frozenset({0})
+        name = f"annotation {each.title}"
+        finding = _finding(board, name, scope.fill(each.expression), answer)
+        findings.append(replace(finding, empty=empty, excuse=excuse))
+    for variable in board.variables:
+        answer = _count(partial(offered_values, variable, scope, server), len)
+        finding = _finding(board, f"variable {variable.name}", scope.fill(variable.source), answer)
+        nothing = "" if answer.num_series else "offers no value"
+        findings.append(replace(finding, error=answer.problem or nothing))
+    return findings
+
+
+def _finding(board: Board, name: str, query: str, answer: _Answer) -> Finding:
+    return Finding(
+        board=board.title,
+        panel=name,
+        queries=(query,),
+        num_series=answer.num_series,
+        seconds=answer.seconds,
+        error=answer.problem,
+    )
+
+
+def _check_panel(
+    board: Board, panel: Panel, scope: Scope, server: Prometheus, *, is_full: bool
+) -> Finding:
+    answers = [
+        _count(partial(run_query, panel, query, scope, server), _num_with_value)
+        for query in panel.queries
+    ]
+    errors = [answer.problem for answer in answers if answer.problem]
+    counts = [answer.num_series for answer in answers]
+    # The columns of a table share its rows.
+    total = max(counts) if panel.view is View.TABLE else sum(counts)
+    if total > MAX_SERIES:
+        errors.append(f"more than {MAX_SERIES} series")
+    return Finding(
+        board=board.title,
+        panel=panel.title,
+        queries=tuple(scope.fill(query.expression) for query in panel.queries),
+        num_series=total,
+        seconds=max(answer.seconds for answer in answers),
+        error="; ".join(errors),
+        empty=frozenset(number for number, count in enumerate(counts) if not count),
+        excuse="" if is_full else panel.may_be_empty,
+    )
+
+
+def _num_with_value(series: list[Series]) -> int:
+    return sum(any(not math.isnan(value) for _, value in each.points) for each in series)
+
+
+def _count(run: Callable[[], list[T]], count: Callable[[list[T]], int]) -> _Answer:
+    """What a query answers, how long it takes, and Prometheus' error; empty where there is none."""
+    started, number, problem = time.monotonic(), 0, ""
+    try:
+        number = count(run())
+    except QueryError as error:
+        problem = str(error)
+    return _Answer(num_series=number, seconds=time.monotonic() - started, problem=problem)
+
+
+@click.command()
+@click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
+@click.option("--board", "names", multiple=True, help="Board, such as job; repeatable.")
+@click.option("--job-id", help="Job of the job board; the newest by default.")
+@click.option("--cluster", help="Cluster that is chosen; all clusters by default.")
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
+)
+@click.option(
+    "--range",
+    "range_seconds",
+    type=DurationRange(1),
+    default="15m",
+    show_default=True,
+    help="Range of the queries, until now.",
+)
+@click.option(
+    "--scrape-interval",
+    "scrape_seconds",
+    type=DurationRange(0.1),
+    default="15s",
+    show_default=True,
+    help="Scrape interval of the data source; rates reach over four of them.",
+)
+@click.option("--full", "is_full", is_flag=True, help="Accept no empty panel, whatever its reason.")
+def check(
+    *,
+    url: str,
+    names: tuple[str, ...],
+    job_id: str | None,
+    cluster: str | None,
+    variables: tuple[str, ...],
+    range_seconds: float,
+    scrape_seconds: float,
+    is_full: bool,
+) -> int:
+    """Run every query of the boards; exit 1 when one fails or a panel is empty."""
+    with bad_input():
+        scope = Scope(
+            chosen=read_wishes(
+                variables, job_id and check_job_id(job_id), (cluster,) if cluster else ()
+            ),
+            end=time.time(),
+            range_seconds=range_seconds,
+            scrape_seconds=scrape_seconds,
+        )
+        boards = [find_board(name)[1] for name in names] or list(SHIPPED.values())
+        with Prometheus(url) as server:
+            findings = [
+                finding
+                for board in boards
+                for finding in check_board(
+                    board, open_board(board, scope, server), server, is_full=is_full
+                )
+            ]
+    _print_findings(findings)
+    return 1 if any(finding.problem for finding in findings) else 0
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    table = Table("panel", "series", "problem", "query", title_justify="left")
+    for finding in findings:
+        problem = f"[red]{escape(finding.problem)}[/red]" if finding.problem else finding.remark
+        queries = "\n".join(finding.queries) if finding.problem else ""
+        table.add_row(finding.panel, str(finding.num_series), problem, escape(queries))
+    Console().print(table)
+    bad = sum(bool(finding.problem) for finding in findings)
+    slowest = max(findings, key=lambda finding: finding.seconds)
+    click.echo(
+        f"{len(findings)} panels, annotations and variables, {bad} with a problem;"
+        f" the slowest query took {slowest.seconds:.2f} s ({slowest.panel})"
+    )
+
 
 _GENERATED = Path("dashboards/generated")
 

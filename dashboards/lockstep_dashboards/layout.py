@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,23 @@ def _check_matchers(series: Series, labels: dict[str, Label], text: str) -> None
         for each in value.split("|") if "~" in operator else [value]:
             if allowed and each and each not in allowed:
                 raise ValueError(f"{name}={each!r} is not one of {', '.join(allowed)}")
+
+
+NAMES = ("executive", "on-call", "job", "node", "fabric", "monitor")
+BOARDS = {f"{name}.json": read_board(FOLDER / f"{name}.yaml") for name in NAMES}
+SHIPPED = {name.removesuffix(".json"): board for name, board in BOARDS.items()}
+"""Lockstep's own boards by their short names."""
+
+
+def find_board(name: str) -> tuple[str, Board]:
+    """Short name and board, of a name or a uid.
+
+    Raises:
+        ValueError: there is none; the text names the closest.
+    """
+    for short, board in SHIPPED.items():
+        if name in {short, board.uid}:
+            return short, board
+    close = get_close_matches(name, SHIPPED, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise ValueError(f"board {name!r} does not exist; {hint}the boards are {', '.join(SHIPPED)}")

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.objectives.alerts import BUDGET_ALERT
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import Spec, read_spec
+from lockstep_alerts.spec import BUDGET_ALERT, Spec, read_spec
 from lockstep_catalogue import Metric, Recorded
 from lockstep_catalogue.windows import spelled
 from writers.readers import panels_of

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from lockstep_alerts.scrapes import prometheus_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
+from lockstep_alerts.stack.servers import prometheus_config
 from lockstep_catalogue.ledger import SLOS
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -41,9 +41,7 @@ SLO_GOALS = {{
 '''
 
 
-_HEAD = (
-    "# Written by `make generate` from alerts/slos.yaml and alerts/lockstep_alerts/scrapes.py.\n"
-)
+_HEAD = "# Written by `make generate` from alerts/slos.yaml and lockstep_alerts/scrapes.py.\n"
 _PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml \
 --rules.alert.resend-delay=3m
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]

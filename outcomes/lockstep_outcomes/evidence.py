@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_outcomes.attribution import drop_strangers
-from lockstep_outcomes.progress.hang_events import HangRecord, hangs_of, standstill_words
+from lockstep_outcomes.progress.progress_events import HangRecord, hangs_of, standstill_words
 from lockstep_records.events.event import Event, read_events
-from lockstep_records.files.attempts import pages_of
-from lockstep_records.files.jobs import page_in
+from lockstep_records.files.jobs import page_in, pages_of
 from lockstep_records.files.last_output import read_error, read_output
 from lockstep_records.page.reader import Page
 

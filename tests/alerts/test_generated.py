@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lockstep_alerts.alert import Alert
-from lockstep_alerts.areas import JOBS
+from lockstep_alerts.alert import JOBS, Alert
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.output import ROUTES_FILE, UNKNOWN, alert_rule, render, write_files

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from writers.spec_files import render_limits
 
-from lockstep_alerts.areas import AREAS, JOBS, Area
+from lockstep_alerts.alert import AREAS, JOBS, Area
 from lockstep_alerts.output import write_files
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.checks.rule_lint import findings
+from lockstep_alerts.checks import findings
 
 GENERATED = Path(__file__).parents[2] / "alerts" / "generated"
 

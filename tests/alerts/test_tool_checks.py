@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from lockstep_alerts.areas import JOBS
+from lockstep_alerts.alert import JOBS
 from lockstep_alerts.command import alerts
 from lockstep_alerts.output import ROUTES_FILE, write_files
 from lockstep_alerts.shipped import spec_path

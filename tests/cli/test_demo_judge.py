@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from lockstep_catalogue.windows import ScrapeWindows
-from lockstep_cli.demo.judge import Claims, ReceivedPage, Truth, judge, read_claims
-from lockstep_cli.demo.script import draw_script, fault_flags
+from lockstep_cli.demo.scene import (
+    Claims,
+    ReceivedPage,
+    Truth,
+    draw_script,
+    fault_flags,
+    judge,
+    read_claims,
+)
 
 WINDOWS = ScrapeWindows(scrape_seconds=5)
 TRUTH = Truth(rank=2, phase="backward", from_wall_seconds=100.0, until_wall_seconds=160.0)

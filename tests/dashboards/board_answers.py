@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.panel import Board, Panel, Query, Row, View
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.scope import Scope, open_board
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 
 from .fake_prometheus import FakePrometheus

@@ -14,13 +14,10 @@ from click.testing import CliRunner
 
 from lockstep_catalogue import METRICS, RECORDED, Unit
 from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import check_board
-from lockstep_dashboards.command import dashboards
+from lockstep_dashboards.command import check_board, dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
-from lockstep_dashboards.layout import panel, title_of
-from lockstep_dashboards.packing import pack
-from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
+from lockstep_dashboards.layout import BOARDS, panel, title_of
+from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, pack
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.client import Prometheus
 

@@ -8,11 +8,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.opening import open_board
-from lockstep_dashboards.provisioning import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.grafana import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
+from lockstep_dashboards.layout import BOARDS
+from lockstep_dashboards.scope import Scope, open_board
 from lockstep_prometheus.client import Prometheus
 
 JOB = BOARDS["job.json"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
+from lockstep_dashboards.layout import BOARDS
 
 pytestmark = [pytest.mark.server, pytest.mark.release, pytest.mark.timeout(300)]
 VERSIONS = {"v10": "10.3.0", "v11": "11.6.0", "v12": "12.0.0", "v13": "13.1.0"}

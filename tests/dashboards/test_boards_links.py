@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from lockstep_catalogue.alert_boards import ALERT_BOARDS
-from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.grafana import render
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.panel import Board
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
 

@@ -8,7 +8,7 @@ from simulated_cluster.boards_on_cluster import num_opening_queries
 
 from lockstep_catalogue import Kind, Metric, Recorded
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, RANK
-from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.panel import Board, Panel, View
 from lockstep_dashboards.scope import Scope
 from lockstep_prometheus.promql import Selector, selectors

@@ -23,12 +23,10 @@ from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_dashboards.boards import BOARDS
-from lockstep_dashboards.check import Finding, check_board
-from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.opening import run_query
+from lockstep_dashboards.command import Finding, check_board, dashboards
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.panel import Board
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.scope import Scope, run_query
 from lockstep_prometheus.client import Prometheus
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT

@@ -9,7 +9,7 @@ import pytest
 from simulated_cluster import fill, simulated
 from simulated_cluster.boards_on_cluster import check_boards, num_opening_queries
 
-from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.layout import BOARDS
 
 from .test_boards_lint import MAX_OPENING_QUERIES
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from page_checks import WIDTHS, check_page, links, open_page, serious
 
-from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
 
 from .board_answers import answer

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from lockstep_catalogue.labels import CLUSTER
-from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.links import JOB_BOARD
 from lockstep_dashboards.panel import Annotation, Board, Query, Variable, View
 from lockstep_dashboards.scope import Scope

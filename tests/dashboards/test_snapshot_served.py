@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from http_servers import serving
 
-from lockstep_dashboards.boards import SHIPPED
 from lockstep_dashboards.command import dashboards
+from lockstep_dashboards.layout import SHIPPED
 from lockstep_dashboards.panel import Board, Panel, Query, Row, View
 from lockstep_dashboards.snapshot.server import BoardServer, LiveBoards
 

@@ -3,8 +3,7 @@
 import pytest
 
 from lockstep_dashboards.scope import Scope
-from lockstep_dashboards.snapshot.units import scale_of, value_text
-from lockstep_dashboards.snapshot.views import series_styles
+from lockstep_dashboards.snapshot.views import scale_of, series_styles, value_text
 from lockstep_records.text.durations import parse_time
 
 NOW = 1_795_384_800.0  # 2026-11-22 22:00:00 UTC

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from lockstep_catalogue.labels import RANK
-from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.panel import Annotation, Panel, Query, Threshold, ValueText, View
 from lockstep_dashboards.snapshot.page import PageOptions, board_page
 from lockstep_dashboards.snapshot.views import Drawing, draw

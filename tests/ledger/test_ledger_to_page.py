@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep_alerts.areas import OBJECTIVES
+from lockstep_alerts.alert import OBJECTIVES
 from lockstep_alerts.output import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path

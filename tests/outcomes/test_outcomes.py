@@ -18,7 +18,7 @@ from lockstep_outcomes.evidence import (
     ranks_of,
 )
 from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, KINDS, Tier
-from lockstep_outcomes.progress.hang_events import hangs_of
+from lockstep_outcomes.progress.progress_events import hangs_of
 from lockstep_outcomes.rules import RULES
 from lockstep_outcomes.signs import EXIT_SIGNS, SCHEDULER_SIGNS, SIGNAL_SIGNS
 from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES

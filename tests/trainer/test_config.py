@@ -5,8 +5,7 @@ from typing import Any
 import click
 import pytest
 
-from lockstep_trainer.config import TrainConfig, trainer_flags
-from lockstep_trainer.flags import flag_name
+from lockstep_trainer.config import TrainConfig, flag_name, trainer_flags
 
 
 def parse(arguments: list[str]) -> TrainConfig:

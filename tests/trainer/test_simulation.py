@@ -23,8 +23,7 @@ from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.commands.simulate import simulate as command
 from lockstep_trainer.simulation.spec import Simulation
-from lockstep_trainer.simulation.steps import simulate_steps
-from lockstep_trainer.simulation.write_pages import SimulationResult, simulate
+from lockstep_trainer.simulation.write_pages import SimulationResult, simulate, simulate_steps
 
 CLOCKS = {"pid", "start_monotonic_ns", "start_wall_ns", "checksum", "job_id"}
 TIMES = {"start_ns", "first_arrival_ns", "last_arrival_ns", "checksum"}

@@ -16,8 +16,7 @@ from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.progress.progress_events import Moments, ProgressEvents, moments_of
 from lockstep_records.events.event import Event, finish_time, node_name, read_events, stable_id
-from lockstep_records.files.attempts import pages_of
-from lockstep_records.files.jobs import Roots, list_attempts, list_jobs
+from lockstep_records.files.jobs import Roots, list_attempts, list_jobs, pages_of
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import Page

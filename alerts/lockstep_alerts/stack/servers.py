@@ -16,12 +16,50 @@ from pathlib import Path
 import click
 import httpx
 
+from lockstep_alerts.alert import RULES_FILES
 from lockstep_alerts.output import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.scrapes import TARGETS_FILE, prometheus_config
 from lockstep_alerts.spec import Spec
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_cli.options import read_address
 from lockstep_records.file_access.atomic_file import write_atomically
+
+TARGETS_FILE = "targets.json"
+_LEDGERS_FILE = "ledgers.json"
+_SAMPLE_LIMIT = 10_000
+
+
+def prometheus_config(
+    windows: ScrapeWindows, *, alertmanager: str, prometheus: str
+) -> dict[str, object]:
+    """The configuration of a Prometheus that evaluates the rules.
+
+    It scrapes the agents, the ledger where a file lists one, and itself: an alert watches how long
+    its rules take.
+    """
+    return {
+        "global": {
+            "scrape_interval": spelled(windows.scrape_seconds),
+            "evaluation_interval": spelled(windows.evaluation_seconds),
+        },
+        "rule_files": [RULES_FILES],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [
+            {
+                "job_name": "lockstep-agent",
+                "honor_labels": True,
+                "sample_limit": _SAMPLE_LIMIT,
+                "file_sd_configs": [{"files": [TARGETS_FILE]}],
+            },
+            {
+                "job_name": "lockstep-ledger",
+                "honor_labels": True,
+                "file_sd_configs": [{"files": [_LEDGERS_FILE]}],
+            },
+            {"job_name": "prometheus", "static_configs": [{"targets": [prometheus]}]},
+        ],
+    }
+
 
 _POLL_SECONDS = 0.1
 _TERM_SECONDS = 10.0

@@ -8,9 +8,7 @@ from pathlib import Path
 import click
 
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows
-from lockstep_cli.demo.judge import Claims, Truth, judge, read_claims
-from lockstep_cli.demo.scene import Scene
-from lockstep_cli.demo.script import Script, draw_script
+from lockstep_cli.demo.scene import Claims, Scene, Script, Truth, draw_script, judge, read_claims
 from lockstep_cli.options import DurationRange
 from lockstep_records.text.printable import printable
 

@@ -1,7 +1,10 @@
 """Runs the demo: an agent, the servers and a training job, each a process of its own."""
 
+import html
 import json
 import os
+import random
+import re
 import socket
 import statistics
 import subprocess
@@ -9,19 +12,239 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lockstep_catalogue.windows import ScrapeWindows, spelled
-from lockstep_cli.demo.judge import Truth, read_pages
-from lockstep_cli.demo.script import Script, fault_flags
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
+from lockstep_records.text.durations import parse_duration
 from lockstep_records.text.printable import printable
+
+_CLEAN_WINDOWS = (1.2, 1.6)  # a healthy job is watched first
+_FAULT_WINDOWS = 1.75  # the window, a scrape, and the three that a page may take besides
+_DELIVERY_SECONDS = 15.0
+_RECOVERY_SECONDS = 25.0  # beyond the live window, so that the page is resolved
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """The job and its fault; ``rank`` is None in a healthy run."""
+
+    ranks: int
+    steps: int
+    rank: int | None
+    phase: str
+    slow_ms: int
+    from_step: int
+    until_step: int
+
+    @property
+    def sentence(self) -> str:
+        """The job and its fault in one line."""
+        if self.rank is None:
+            return f"{self.ranks} healthy ranks, {self.steps} steps"
+        return (
+            f"rank {self.rank} of {self.ranks} slowed by {self.slow_ms} ms in {self.phase}, "
+            f"steps {self.from_step} to {self.until_step} of {self.steps}"
+        )
+
+
+def draw_script(
+    chance: random.Random,
+    step_seconds: float,
+    ranks: int,
+    fault: tuple[str, str],
+    windows: ScrapeWindows,
+) -> Script:
+    """Draws rank and time; durations are in seconds, so that quick and slow machines agree.
+
+    Args:
+        chance: source of randomness.
+        step_seconds: duration of a healthy step on this machine.
+        ranks: number of ranks.
+        fault: ``one`` or ``none``, and the phase in which one rank is slow.
+        windows: what the scrape interval decides: a healthy window, a fault that lasts until the
+            page has come, and a window in which it is resolved.
+    """
+    slow, phase = fault
+    slow_seconds = max(0.05, 1.2 * step_seconds)
+    clean_seconds = windows.live_seconds * chance.uniform(*_CLEAN_WINDOWS)
+    fault_seconds = windows.live_seconds * _FAULT_WINDOWS + _DELIVERY_SECONDS
+    from_step = int(clean_seconds / step_seconds)
+    until_step = from_step + int(fault_seconds / (step_seconds + slow_seconds))
+    rank = chance.randrange(ranks) if slow == "one" else None
+    return Script(
+        ranks=ranks,
+        steps=until_step + int((windows.live_seconds + _RECOVERY_SECONDS) / step_seconds),
+        rank=rank,
+        phase=phase,
+        slow_ms=round(slow_seconds * 1e3),
+        from_step=from_step,
+        until_step=until_step,
+    )
+
+
+def fault_flags(script: Script) -> tuple[str, ...]:
+    """The trainer's flags that make the fault; none in a healthy run."""
+    if script.rank is None:
+        return ()
+    words = (
+        f"rank={script.rank}",
+        f"step={script.from_step}",
+        f"until={script.until_step}",
+        f"delay={script.slow_ms}ms",
+    )
+    return "--fault", f"slow-{script.phase}:{','.join(words)}"
+
+
+_PHASE_OF_FAULT = {"loader": "data"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Truth:
+    """The injected fault: the slow rank, or None, its phase, and its time on the wall clock."""
+
+    rank: int | None
+    phase: str
+    from_wall_seconds: float
+    until_wall_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceivedPage:
+    """One notification that reached the pager."""
+
+    status: str
+    alert: str
+    rank: str
+    phase: str
+    wall_seconds: float
+    summary: str
+    notified_within_seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """The page in one line."""
+        return f"[{self.status}] {self.alert}: {self.summary}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claims:
+    """Pages, verdict, and the headline of the HTML report."""
+
+    pages: tuple[ReceivedPage, ...]
+    verdict: dict[str, Any]
+    headline: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One expectation, and whether it holds."""
+
+    holds: bool
+    sentence: str
+
+
+def read_claims(out: Path, job_id: str) -> Claims:
+    """Every claim about a job, from the files of pager and report."""
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    page = (out / "report.html").read_text(encoding="utf-8")
+    headline = re.search(r"<h1[^>]*>(?:<span.*?</span>)?(.*?)</h1>", page, re.DOTALL)
+    return Claims(
+        pages=tuple(read_pages(out, job_id)),
+        verdict=report["verdict"],
+        headline=html.unescape(headline[1]).strip() if headline else "",
+    )
+
+
+def read_pages(out: Path, job_id: str) -> list[ReceivedPage]:
+    """Pages of a job, in the order of arrival."""
+    path = out / "stack" / "pages.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [
+        _received_page(notification, alert)
+        for notification in map(json.loads, lines)
+        if notification["receiver"] == "pager"
+        for alert in notification["alerts"]
+        if alert["labels"].get("job_id") == job_id
+    ]
+
+
+def _received_page(notification: dict[str, Any], alert: dict[str, Any]) -> ReceivedPage:
+    labels = alert["labels"]
+    return ReceivedPage(
+        status=alert["status"],
+        alert=labels["alertname"],
+        rank=labels.get("rank", ""),
+        phase=labels.get("phase", ""),
+        wall_seconds=datetime.fromisoformat(notification["time"]).timestamp(),
+        summary=alert["annotations"].get("summary", ""),
+        notified_within_seconds=parse_duration(alert["annotations"]["notified_within"]),
+    )
+
+
+def judge(truth: Truth, claims: Claims) -> list[Finding]:
+    """The expectations that follow from the injected fault, held against the claims."""
+    return _judge_nobody(claims) if truth.rank is None else _judge_one_rank(truth, claims)
+
+
+def _judge_nobody(claims: Claims) -> list[Finding]:
+    return [
+        Finding(holds=not claims.pages, sentence=f"{len(claims.pages)} pages, 0 expected"),
+        Finding(
+            holds=claims.verdict["kind"] == "nobody",
+            sentence=f"verdict is {claims.verdict['kind']}, nobody expected",
+        ),
+        Finding(
+            holds="nobody" in claims.headline.lower() or "no rank" in claims.headline.lower(),
+            sentence=f"the report's headline: {claims.headline}",
+        ),
+    ]
+
+
+def _judge_one_rank(truth: Truth, claims: Claims) -> list[Finding]:
+    phase = _PHASE_OF_FAULT.get(truth.phase, truth.phase)
+    right = [p for p in claims.pages if p.rank == str(truth.rank) and p.phase == phase]
+    firing = [p for p in right if p.status == "firing"]
+    resolved = [p for p in right if p.status == "resolved"]
+    delay = firing[0].wall_seconds - truth.from_wall_seconds if firing else float("inf")
+    after = resolved[-1].wall_seconds - truth.until_wall_seconds if resolved else float("nan")
+    within_seconds = firing[0].notified_within_seconds if firing else 0.0
+    verdict = claims.verdict
+    return [
+        Finding(
+            holds=0 <= delay <= within_seconds,
+            sentence=f"page names rank {truth.rank} and {phase}, {delay:.0f} s after the slowdown "
+            f"began (at most {within_seconds:.0f} s)",
+        ),
+        Finding(
+            holds=bool(resolved) and after > 0,
+            sentence=f"resolved {after:.0f} s after recovery",
+        ),
+        Finding(
+            holds=len(firing) == 1 and len(right) == len(claims.pages),
+            sentence=f"paged {len(firing)} times, once expected; "
+            f"{len(claims.pages) - len(right)} other pages, 0 expected",
+        ),
+        Finding(
+            holds=verdict["kind"] == "rank"
+            and verdict["ranks"] == [truth.rank]
+            and verdict["phase"] == phase,
+            sentence=f"verdict names {verdict['ranks']} and {verdict['phase']}",
+        ),
+        Finding(
+            holds=f"rank {truth.rank} " in claims.headline.lower() and phase in claims.headline,
+            sentence=f"the report's headline: {claims.headline}",
+        ),
+    ]
+
 
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SCRAPES = 52  # the window, keep_firing_for, a group interval

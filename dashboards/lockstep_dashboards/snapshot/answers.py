@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from lockstep_dashboards.opening import run_over, run_query
 from lockstep_dashboards.panel import Annotation, Board, Panel, Query
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.scope import Scope, run_over, run_query
 from lockstep_prometheus.client import Prometheus, QueryError, Series
 
 _SIMULTANEOUS = 4

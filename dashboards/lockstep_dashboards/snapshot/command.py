@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.progress import track
 
 from lockstep_cli.options import DurationRange
-from lockstep_dashboards.boards import find_board
-from lockstep_dashboards.opening import check_names, open_board, read_wishes
+from lockstep_dashboards.layout import find_board
 from lockstep_dashboards.panel import Board
-from lockstep_dashboards.scope import Scope, parse_range
+from lockstep_dashboards.scope import Scope, check_names, open_board, parse_range, read_wishes
 from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
 from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
 from lockstep_prometheus.client import Prometheus, PrometheusError

@@ -13,8 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lockstep_catalogue.alert_boards import anchor
-from lockstep_dashboards.packing import pack
-from lockstep_dashboards.panel import Panel, Row
+from lockstep_dashboards.panel import Panel, Row, pack
 from lockstep_dashboards.snapshot.answers import BoardAnswer, Event
 from lockstep_dashboards.snapshot.views import draw
 from lockstep_records.text.durations import format_time

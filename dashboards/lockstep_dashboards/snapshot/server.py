@@ -14,10 +14,9 @@ from lockstep_cli import small_server
 from lockstep_cli.options import DurationRange, bad_input, read_address
 from lockstep_cli.signals import until_signal
 from lockstep_cli.small_server import HTML, Answer, SmallServer
-from lockstep_dashboards.boards import SHIPPED
-from lockstep_dashboards.opening import open_board
+from lockstep_dashboards.layout import SHIPPED
 from lockstep_dashboards.panel import Board
-from lockstep_dashboards.scope import Scope, parse_range
+from lockstep_dashboards.scope import Scope, open_board, parse_range
 from lockstep_dashboards.snapshot import page as pages
 from lockstep_dashboards.snapshot.answers import BoardAnswer, ask
 from lockstep_dashboards.snapshot.command import POINTS

@@ -19,9 +19,9 @@ from types import CodeType, ModuleType
 
 from lockstep.monitor.first_steps import FirstSteps
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.files.attempts import pages_of
+from lockstep_records.files.jobs import pages_of
 from lockstep_records.page.reader import Page, read_rows
-from lockstep_records.page.unseen import unseen_in
+from lockstep_records.page.replicas import unseen_in
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 60.0  # torch's launcher gives ranks 30

@@ -11,7 +11,7 @@ from lockstep.commands.switch import change_switches, job_or_usage
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_cli.options import DurationRange, Parsed
 from lockstep_records.events.event import is_finished, read_events
-from lockstep_records.files.attempts import newest_pages
+from lockstep_records.files.jobs import newest_pages
 from lockstep_records.files.rank_files import fetch, read_answer
 from lockstep_records.files.switches import MAX_PROFILED_STEPS, ProfileRequest
 from lockstep_records.text.printable import printable

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress import hangs
-from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of, standstill_words
+from lockstep_outcomes.progress.hangs import is_count
 from lockstep_outcomes.progress.missing import Launched
-from lockstep_outcomes.progress.rank_progress import is_count
+from lockstep_outcomes.progress.progress_events import hang_fields, hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.files.attempts import newest_pages
+from lockstep_records.files.jobs import newest_pages
 from lockstep_records.files.rank_files import write_rank_file
 from lockstep_records.files.worker_socket import query_flight_recorder, socket_path
 from lockstep_records.page.reader import Page

@@ -23,9 +23,13 @@ from typing import Any
 from lockstep.guard import Parts
 from lockstep.hangs.worker_server import shut_down, start_worker_server
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_outcomes.progress.hangs import HangTimeouts, hang_limit_seconds
+from lockstep_outcomes.progress.hangs import (
+    HangTimeouts,
+    RankProgress,
+    hang_limit_seconds,
+    write_progress,
+)
 from lockstep_outcomes.progress.missing import Device, Launched
-from lockstep_outcomes.progress.rank_progress import RankProgress, write_progress
 from lockstep_records.file_access.own_files import open_own_file
 from lockstep_records.files.worker_socket import socket_path
 from lockstep_records.page.reader import PageError, PageReader

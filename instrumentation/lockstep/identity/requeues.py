@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from lockstep_records.files.attempts import attempt_to_join
-from lockstep_records.files.jobs import job_folder, page_path
+from lockstep_records.files.jobs import attempt_to_join, job_folder, page_path
 from lockstep_records.page.writer import RankIdentity
 
 FIRST_ATTEMPT = "LOCKSTEP_FIRST_ATTEMPT"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from lockstep_outcomes.progress.progress_events import Moments, ProgressEvents, moments_of
 from lockstep_records.events.event import append_event, read_events
-from lockstep_records.files.attempts import pages_of
-from lockstep_records.files.jobs import list_attempts
+from lockstep_records.files.jobs import list_attempts, pages_of
 
 log = logging.getLogger("lockstep")
 _POLL_SECONDS = 5.0

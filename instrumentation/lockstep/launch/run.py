@@ -46,14 +46,15 @@ from lockstep_records.distribution import install_hint
 from lockstep_records.events.event import PREEMPTED, Event, append_event, node_name, read_events
 from lockstep_records.file_access.foreign_files import ForeignFileError
 from lockstep_records.file_access.own_files import open_own_file, open_own_folder
-from lockstep_records.files.attempts import count_attempts, newest_pages
 from lockstep_records.files.job_status import remove_ended_jobs
 from lockstep_records.files.jobs import (
     CANDIDATE_ROOTS,
+    count_attempts,
     create_job_folder,
     list_attempts,
     list_pages,
     new_job_id,
+    newest_pages,
 )
 from lockstep_records.files.roots import harm_of
 from lockstep_records.files.spans import trace_of

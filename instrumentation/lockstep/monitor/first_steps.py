@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.recorder.phases import DATA, FORWARD, OTHER, STEP_SLICE, SYNC
 from lockstep_records.page.layout import COLLECTIVE_KINDS, SLOT
-from lockstep_records.page.unseen import unseen_bits, unseen_in
+from lockstep_records.page.replicas import unseen_bits, unseen_in
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")

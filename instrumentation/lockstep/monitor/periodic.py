@@ -20,7 +20,7 @@ from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.memory import Memory, out_of_memory_in
 from lockstep.recorder.batches import fetched_ahead
-from lockstep_records.files.attempts import highest_step_before
+from lockstep_records.files.jobs import highest_step_before
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 from lockstep_records.text.durations import format_duration

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import click
 
 from lockstep.sidecar import rounds
-from lockstep_records.files.attempts import pages_of
-from lockstep_records.files.jobs import list_attempts
+from lockstep_records.files.jobs import list_attempts, pages_of
 from lockstep_records.page.replicas import counts_data
 
 _INTERVAL_SECONDS = 60.0

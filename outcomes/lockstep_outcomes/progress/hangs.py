@@ -8,12 +8,14 @@ The rule is one for all of Lockstep: no progress for longer than ``hang_limit_se
 judges by it, and the alert fires on the agent's judgement.
 """
 
+import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_outcomes.progress.missing import (
@@ -21,16 +23,69 @@ from lockstep_outcomes.progress.missing import (
     GONE,
     STOPPED,
     WAITING,
+    Device,
     Launched,
     Missing,
     RankState,
     find_missing,
 )
-from lockstep_outcomes.progress.rank_progress import read_progress
+from lockstep_records.files.rank_files import read_object, write_rank_file
 from lockstep_records.files.switches import read_switches, switches_path
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, newest_rows
+
+_SUFFIX = ".progress.json"
+_MAX_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankProgress:
+    """How far a rank has come.
+
+    Attributes:
+        device: whether its device still has work; None where it has none, or did not answer.
+        launched: collectives by group.
+    """
+
+    device: Device | None = None
+    launched: dict[str, Launched]
+
+
+def write_progress(page: Page, progress: RankProgress) -> None:
+    """Writes it for the standstill that the page shows.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    document = {
+        "standing_since_ns": page.progress_ns,
+        "device": progress.device,
+        "launched": {group: launched.number for group, launched in progress.launched.items()},
+    }
+    write_rank_file(page.path, _SUFFIX, json.dumps(document).encode())
+
+
+def read_progress(page: Page) -> RankProgress:
+    """What the rank's watch has found; nothing where it is of an earlier standstill."""
+    document = read_object(page.path.with_suffix(_SUFFIX), _MAX_BYTES) or {}
+    if document.get("standing_since_ns") != page.progress_ns:
+        return RankProgress(launched={})
+    device, launched = document.get("device"), document.get("launched")
+    return RankProgress(
+        device=device if device in {"pending", "passed"} else None,
+        launched={
+            str(group): Launched(number)
+            for group, number in (launched.items() if isinstance(launched, dict) else ())
+            if is_count(number)
+        },
+    )
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a value of a file is a number from 0 on."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
 
 HANG_TIMEOUT_SECONDS = 120.0
 """Default time-out. Of short steps: the file system or the network may pause for shorter."""

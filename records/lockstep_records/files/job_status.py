@@ -16,11 +16,17 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events.event import Event, finish_time, read_events
 from lockstep_records.file_access.foreign_files import ForeignFileError, scan_foreign
 from lockstep_records.file_access.own_files import open_own_folder
-from lockstep_records.files.attempts import newest_pages
-from lockstep_records.files.jobs import JOB_ID, MAX_ENTRIES, list_attempts, list_jobs, start_seconds
+from lockstep_records.files.jobs import (
+    JOB_ID,
+    MAX_ENTRIES,
+    list_attempts,
+    list_jobs,
+    newest_pages,
+    start_seconds,
+)
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page
-from lockstep_records.page.unseen import unseen_in
+from lockstep_records.page.replicas import unseen_in
 
 _log = logging.getLogger(__name__)
 JobState = Literal["starting", "running", "ended", "gone"]

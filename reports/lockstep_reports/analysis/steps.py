@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_outcomes.prices.price import Price
-from lockstep_outcomes.progress.job_goodput import WholeJob, whole_job
+from lockstep_outcomes.progress.goodput import WholeJob, whole_job
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis import ends
 from lockstep_reports.analysis import summary as summaries

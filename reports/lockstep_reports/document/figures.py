@@ -14,7 +14,7 @@ from lockstep_reports.arrays import Integers, Matrix, Seconds
 from lockstep_reports.document.missing_reasons import heat_map_quantity
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, GARBAGE, OPTIMIZER
 from lockstep_reports.whatif.analysis import WhatIf
-from lockstep_reports.whatif.grid import Grid
+from lockstep_reports.whatif.graph import Grid
 from lockstep_reports.whatif.scenarios import ideal_times
 
 INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"

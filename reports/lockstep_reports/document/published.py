@@ -2,20 +2,186 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from lockstep_catalogue import vocabulary
 from lockstep_outcomes.joblogs.model import Line
-from lockstep_reports.analysis.compare import Change
-from lockstep_reports.analysis.cost import Cause
+from lockstep_reports.analysis.cost import SECONDS_PER_HOUR, Cause, Change
 from lockstep_reports.analysis.ends import Standstill
 from lockstep_reports.analysis.signs import Sign
+from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending, RankSummary, StepSummary
-from lockstep_reports.document.what_if import WhatIfFigures
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.align import Clocks
-from lockstep_reports.recording.collectives import Collective
-from lockstep_reports.recording.recording import Attempt
+from lockstep_reports.recording.recording import Attempt, Collective
 from lockstep_reports.verdict.losses import Loss
 from lockstep_reports.verdict.verdict import EpisodeRecord, Verdict
+from lockstep_reports.whatif.analysis import Explanation, WhatIf
+
+_MAX_REPLICAS_BY_STEP = 256
+_MAX_NAMED_RANKS = 8
+_RATIOS = (
+    "slowdown", "waste_ratio", "launch_slowdown", "simulation_error_ratio", "m_w", "m_s",
+)  # fmt: skip
+
+_FACTORS = {
+    "micro_batch_correlation": "correlation",
+    "micro_batch_spread_ratio": "spread",
+    "levelled_batches_removed_ratio": "batches",
+    "levelled_stages_removed_ratio": "stages",
+    "levelled_ranks_removed_ratio": "ranks",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """What some ranks cost, and what their repair would save.
+
+    Attributes:
+        removed_ratio: share of the slowdown that vanishes when these ranks are ideal.
+        added_ratio: share of the slowdown that they cause while all others are ideal.
+    """
+
+    ranks: tuple[int, ...]
+    removed_ratio: float | None
+    added_ratio: float | None
+    seconds_without: float
+    seconds_alone: float
+    saved_seconds_per_step: float
+    saved_step_ratio: float | None
+    saved_seconds: float
+    saved_gpu_seconds: float
+    saved_money: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfFigures:
+    """Result of a replay with other durations; slowdowns are ratios to the ideal step."""
+
+    slowdown: float | None
+    waste_ratio: float | None
+    launch_slowdown: float | None
+    simulation_error_ratio: float | None
+    m_w: float | None
+    m_s: float | None
+    seconds: float
+    ideal_seconds: float
+    by_op_type: Mapping[str, float]
+    by_worker: Mapping[str, float]
+    by_replica: Mapping[str, float]
+    by_stage: Mapping[str, float]
+    by_step: Mapping[str, Mapping[str, float]]
+    by_op_type_per_step: Mapping[str, Mapping[str, float]]
+    by_replica_per_step: Mapping[str, Mapping[str, float]]
+    by_stage_per_step: Mapping[str, Mapping[str, float]]
+    worst_workers: Repair
+    stages: Mapping[str, Repair]
+    micro_batch_correlation: float | None
+    micro_batch_spread_ratio: float | None
+    levelled_batches_removed_ratio: float | None
+    levelled_stages_removed_ratio: float | None
+    levelled_ranks_removed_ratio: float | None
+    negative_transfers: int
+    worst_negative_seconds: float | None
+    notes: tuple[str, ...]
+
+
+def describe_replay(what_if: WhatIf, analysis: StepAnalysis) -> WhatIfFigures:
+    """The answers by name; keys are names, ranks, stages and steps as text."""
+    grid, ideal = what_if.model.grid, what_if.ideal_seconds
+    steps = [str(step) for step in grid.steps.tolist()]
+    ranks, slowdowns = grid.rank.ravel().tolist(), what_if.worker_slowdown.ravel().tolist()
+    replicas = _name_rows(what_if.by_replica, grid.replicas)
+    stages = _name_rows(what_if.by_stage)
+    first_replicas = dict(list(replicas.items())[:_MAX_REPLICAS_BY_STEP])
+
+    repair = partial(_describe_repair, analysis, len(ideal))
+    return WhatIfFigures(
+        **{name: getattr(what_if, name) for name in _RATIOS},
+        seconds=float(what_if.seconds.mean()),
+        ideal_seconds=float(ideal.mean()),
+        by_op_type=_divide(what_if.by_type, ideal),
+        by_worker={str(rank): value for rank, value in sorted(zip(ranks, slowdowns, strict=True))},
+        by_replica=_divide(replicas, ideal),
+        by_stage=_divide(stages, ideal),
+        by_step=_list_steps(what_if, steps),
+        by_op_type_per_step=_divide_per_step(what_if.by_type, ideal, steps),
+        by_replica_per_step=_divide_per_step(first_replicas, ideal, steps),
+        by_stage_per_step=_divide_per_step(stages, ideal, steps),
+        worst_workers=repair(what_if.worst),
+        stages={str(n): repair(explanation) for n, explanation in enumerate(what_if.stages)},
+        **{name: getattr(what_if.factors, field) for name, field in _FACTORS.items()},
+        negative_transfers=what_if.model.negative_transfers,
+        worst_negative_seconds=what_if.model.worst_negative_seconds,
+        notes=grid.notes,
+    )
+
+
+def _list_steps(what_if: WhatIf, steps: list[str]) -> dict[str, dict[str, float]]:
+    """Durations and slowdowns of each step."""
+    matrices = (what_if.recorded_seconds, what_if.seconds, what_if.ideal_seconds)
+    columns = (values.tolist() for values in matrices)
+    return {
+        step: {
+            "recorded_seconds": recorded,
+            "seconds": seconds,
+            "ideal_seconds": ideal,
+            "slowdown": seconds / ideal,
+            "launch_slowdown": recorded / seconds,
+        }
+        for step, recorded, seconds, ideal in zip(steps, *columns, strict=True)
+    }
+
+
+def name_ranks(what_if: WhatIf, ranks: tuple[int, ...]) -> str:
+    """What a repair would replace: a stage, or ranks by number."""
+    rank = what_if.model.grid.rank
+    for stage in range(len(rank)):
+        if len(rank) > 1 and sorted(rank[stage].ravel().tolist()) == list(ranks):
+            return f"stage {stage}"
+    more = f", ... ({len(ranks):,} ranks)" if len(ranks) > _MAX_NAMED_RANKS else ""
+    return f"rank {', '.join(map(str, ranks[:_MAX_NAMED_RANKS]))}{more}"
+
+
+def _name_rows(values: Matrix, numbers: Integers | None = None) -> dict[str, Matrix]:
+    """Rows [n, steps] by their numbers as text; numbers None counts from 0."""
+    keys = range(len(values)) if numbers is None else numbers.tolist()
+    return {str(number): row for number, row in zip(keys, values, strict=True)}
+
+
+def _divide(seconds: Mapping[str, Matrix], ideal: Matrix) -> dict[str, float]:
+    """Slowdowns by name; all matrices are seconds [steps]."""
+    return {name: float(values.mean() / ideal.mean()) for name, values in seconds.items()}
+
+
+def _divide_per_step(
+    seconds: Mapping[str, Matrix], ideal: Matrix, steps: list[str]
+) -> dict[str, dict[str, float]]:
+    """Slowdowns by step, then by name."""
+    ratios = {name: (values / ideal).tolist() for name, values in seconds.items()}
+    return {
+        step: {name: values[column] for name, values in ratios.items()}
+        for column, step in enumerate(steps)
+    }
+
+
+def _describe_repair(analysis: StepAnalysis, num_steps: int, explanation: Explanation) -> Repair:
+    saved, price = explanation.seconds - explanation.without_seconds, analysis.price_per_gpu_hour
+    # All ranks of the job wait for the slow ones.
+    gpu_seconds = saved * num_steps * analysis.steps.world_size
+    return Repair(
+        ranks=explanation.ranks,
+        removed_ratio=explanation.removed,
+        added_ratio=explanation.added,
+        seconds_without=explanation.without_seconds,
+        seconds_alone=explanation.only_seconds,
+        saved_seconds_per_step=saved,
+        saved_step_ratio=saved / explanation.seconds if explanation.seconds > 0 else None,
+        saved_seconds=saved * num_steps,
+        saved_gpu_seconds=gpu_seconds,
+        saved_money=None if price is None else gpu_seconds * price / SECONDS_PER_HOUR,
+    )
+
 
 SCHEMA_VERSION = 1
 

@@ -13,7 +13,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.align import drift_of
-from lockstep_reports.recording.collectives import Collective, CollectiveLog, Span
+from lockstep_reports.recording.recording import Collective, CollectiveLog, Span
 
 # Each round removes most of what is left; chains of groups that share few ranks need several.
 _MAX_ROUNDS, _CONVERGED_SECONDS = 20, 1e-6

@@ -15,14 +15,14 @@ from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head, holds_any
 from lockstep_reports.readers.unpickled import json_values, plain_values
-from lockstep_reports.recording.collectives import (
+from lockstep_reports.recording.recording import (
     FlightRecorderLog,
     PhaseAtHang,
     RankOperation,
+    Recording,
     Span,
     collective_kind,
 )
-from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import timed_steps
 
 # Both ranks number a group's members from 0: "nccl:send 0->1", "nccl:recv 1<-0".

@@ -14,8 +14,7 @@ from lockstep_records.file_access.compressed import blocks
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head, holds_any
-from lockstep_reports.recording.collectives import CollectiveLog, Span, collective_kind
-from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.recording import CollectiveLog, Recording, Span, collective_kind
 from lockstep_reports.recording.steps import MAX_CELLS, timed_steps
 from lockstep_reports.wording import plural
 

@@ -15,7 +15,7 @@ from lockstep_records.files.last_output import read_error, read_output
 from lockstep_records.page.layout import EXTRAS, ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
-from lockstep_records.page.unseen import unseen_in
+from lockstep_records.page.replicas import unseen_in
 from lockstep_reports.arrays import Integers, Matrix, dtype_of
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
 from lockstep_reports.wording import plural

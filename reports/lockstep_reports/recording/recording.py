@@ -1,18 +1,140 @@
 """One recording of a job, whatever source it was read from: all that an analysis needs."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_outcomes.joblogs.model import JobLog
-from lockstep_outcomes.progress.hang_events import HangRecord
+from lockstep_outcomes.progress.progress_events import HangRecord
 from lockstep_records.events.event import Event
-from lockstep_reports.recording.collectives import CollectiveLog, FlightRecorderLog
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
+
+_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "broadcast": "broadcast",
+    "sendrecv": "send_recv",
+    "reduce": "reduce",
+}
+
+
+def collective_kind(operation: str) -> str | None:
+    """The kind of an operation by its name in torch or NCCL; None where it is none of the known."""
+    return _KINDS.get(re.sub(r"[^a-z]", "", operation.lower()).removesuffix("base"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """One rank in one collective; ``key`` is the same for all that took part.
+
+    ``start`` and ``end`` are seconds by the rank's own clock; an unknown end is NaN.
+    """
+
+    key: tuple[str, int]
+    kind: str
+    rank: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """One collective over its ranks; None where the clocks are too inexact to order arrivals."""
+
+    kind: str
+    start_spread_seconds: float | None
+    last_rank: int | None
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class CollectiveLog:
+    """Collectives of at least two ranks, in the order of their end.
+
+    Attributes:
+        items: the collectives [collectives].
+        ranks: global ranks, the rows of the matrices [ranks].
+        seconds: from a rank's own start to its end: seconds, [ranks, collectives]; NaN where the
+            rank took no part or its end is unknown.
+        between: from the previous collective's end to this end: seconds, [ranks, collectives];
+            NaN where either is unknown.
+        offsets: seconds by which the clock of each rank is ahead; without ranks that have no end.
+        drifts: seconds that a clock gains per second, by rank; None where the recording is too
+            short to measure it.
+        residual: how far apart the ranks still end after alignment: seconds, [collectives].
+    """
+
+    items: tuple[Collective, ...]
+    ranks: tuple[int, ...]
+    seconds: Matrix
+    between: Matrix
+    offsets: dict[int, float]
+    drifts: dict[int, float | None]
+    residual: Matrix
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankOperation:
+    """One operation as one rank recorded it; times in nanoseconds by that rank's clock.
+
+    Attributes:
+        order: position among the rank's operations, by time where that is recorded.
+        peers: ranks that a send or receive is with; empty for a collective.
+        is_send: whether it sends to them.
+        is_point_to_point: whether it is a send or a receive, also where its peers are unknown.
+        is_started: whether its kernel runs; None where the recorder was not asked for starts.
+    """
+
+    rank: int
+    group: str
+    sequence: int
+    kind: str
+    order: int
+    created_ns: int | None
+    completed_ns: int | None
+    is_completed: bool
+    peers: tuple[int, ...]
+    is_send: bool
+    is_point_to_point: bool
+    is_started: bool | None
+
+
+class PhaseAtHang(NamedTuple):
+    """How far a rank is in a group: the last collective it entered, and the last it completed."""
+
+    entered: int
+    completed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlightRecorderLog:
+    """Dumps of some ranks, joined.
+
+    Attributes:
+        groups: members by name of the group.
+        names: what a group is for, by its name.
+        phases_at_hang: how far each rank is, by group and rank.
+        collectives: the recorded collectives, in the order of the dumps.
+        outstanding: by rank what it has entered and not completed, oldest first.
+        overwritten: ranks whose ring no longer holds the oldest of these.
+    """
+
+    ranks: tuple[int, ...]
+    groups: dict[str, tuple[int, ...]]
+    names: dict[str, str]
+    phases_at_hang: dict[tuple[str, int], PhaseAtHang]
+    collectives: tuple[RankOperation, ...]
+    outstanding: dict[int, tuple[RankOperation, ...]]
+    overwritten: frozenset[int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ import click
 
 from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_reports.document.model import Document
-from lockstep_reports.render.board import link_to
+from lockstep_reports.render.html import link_to
 
 STDOUT = Path("-")
 Command = TypeVar("Command", bound=Callable[..., Any])

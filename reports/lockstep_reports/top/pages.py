@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_outcomes.progress.hang_events import record_of, standstill_words
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, is_stopped, switched_timeouts
+from lockstep_outcomes.progress.progress_events import record_of, standstill_words
 from lockstep_records.files.job_status import read_status
 from lockstep_records.files.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
 from lockstep_records.page.liveness import find_process

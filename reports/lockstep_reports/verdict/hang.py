@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from lockstep_reports.recording.collectives import FlightRecorderLog, RankOperation
+from lockstep_reports.recording.recording import FlightRecorderLog, RankOperation
 from lockstep_reports.verdict.verdict import Verdict, unknown
 from lockstep_reports.wording import list_ranks, plural
 

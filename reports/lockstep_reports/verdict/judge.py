@@ -9,8 +9,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.account import HELD
-from lockstep_reports.recording.collectives import CollectiveLog
-from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.recording import CollectiveLog, Recording
 from lockstep_reports.recording.steps import Steps, timed_steps
 from lockstep_reports.search.candidates import Candidate, place_ends, search
 from lockstep_reports.search.late import WINDOW_STEPS, Stretch

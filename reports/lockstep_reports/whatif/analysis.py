@@ -15,7 +15,7 @@ from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording import operations as optype
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
-from lockstep_reports.whatif.grid import NoReplayError, lay_out
+from lockstep_reports.whatif.graph import NoReplayError, lay_out
 from lockstep_reports.whatif.scenarios import (
     Model,
     Scenario,

@@ -9,7 +9,7 @@ from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording import operations as optype
 from lockstep_reports.recording.operations import CLIP, IDLE_STEPS
 from lockstep_reports.search.score import beyond_others
-from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.whatif.graph import Grid, NoReplayError
 from lockstep_reports.wording import plural
 
 _REPLICA_TYPES = (

@@ -9,8 +9,7 @@ import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import COMMUNICATION, OPTIMIZER, Layout
-from lockstep_reports.whatif.graph import Graph, build_graph
-from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.whatif.graph import Graph, Grid, NoReplayError, build_graph
 
 MAX_CELLS = 1 << 25  # 256 MiB of float64
 

@@ -15,7 +15,7 @@ from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict, unknown
 from lockstep_reports.whatif.analysis import WORST_SHARE, Explanation, WhatIf, ask_what_if, explain
-from lockstep_reports.whatif.grid import NoReplayError
+from lockstep_reports.whatif.graph import NoReplayError
 from lockstep_reports.whatif.scenarios import step_seconds_of_one
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from lockstep_agent.options import Options
-from lockstep_alerts.scrapes import prometheus_config
+from lockstep_alerts.stack.servers import prometheus_config
 from lockstep_catalogue import fabric, gpu, incidents, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.windows import ScrapeWindows

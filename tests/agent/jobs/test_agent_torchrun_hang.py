@@ -16,8 +16,7 @@ from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training
 from lockstep_outcomes.progress.hangs import HangTimeouts
-from lockstep_records.files.attempts import newest_pages
-from lockstep_records.files.jobs import job_folder
+from lockstep_records.files.jobs import job_folder, newest_pages
 from lockstep_records.page.reader import Page
 
 LOOP = """

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep_alerts.alert import Alert
-from lockstep_alerts.areas import AREAS, Area
-from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.conditions.signs import Signs
+from lockstep_alerts.alert import AREAS, Alert, Area
+from lockstep_alerts.conditions.condition import Condition, Signs
 from lockstep_alerts.output import UNKNOWN, render, rule_groups, to_yaml
 from lockstep_alerts.reading.model import Delivery, delivery_seconds
 from lockstep_alerts.spec import Spec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.areas import OBJECTIVES
+from lockstep_alerts.alert import OBJECTIVES
 from lockstep_alerts.output import write_files
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.spec import Spec, read_spec

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.objectives.alerts import BUDGET_ALERT
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
 from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import read_spec
+from lockstep_alerts.spec import BUDGET_ALERT, read_spec
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.recorded import GOAL
 

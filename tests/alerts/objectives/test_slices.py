@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.areas import OBJECTIVES, SLICES, Area
+from lockstep_alerts.alert import OBJECTIVES, SLICES, Area
 from lockstep_alerts.output import rule_groups
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path

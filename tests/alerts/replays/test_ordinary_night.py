@@ -10,9 +10,9 @@ import pytest
 
 from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.routing.deployment import Deployment, webhooks
-from lockstep_alerts.routing.overnight import OVERNIGHT
+from lockstep_alerts.routing.receivers import Deployment, webhooks
 from lockstep_alerts.routing.time_windows import OfficeHours, TimeWindow
+from lockstep_alerts.routing.tree import OVERNIGHT
 from lockstep_alerts.stack.servers import (
     read_state,
     wait_for,

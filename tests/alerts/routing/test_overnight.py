@@ -10,7 +10,7 @@ import pytest
 from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import read_deployment
-from lockstep_alerts.routing.overnight import OVERNIGHT, OVERNIGHT_FILE, local_seconds
+from lockstep_alerts.routing.tree import OVERNIGHT, OVERNIGHT_FILE, local_seconds
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

@@ -20,7 +20,7 @@ from lockstep_outcomes.progress.hangs import (
 )
 from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
 from lockstep_records.events.event import Event, read_events
-from lockstep_records.files.attempts import newest_pages
+from lockstep_records.files.jobs import newest_pages
 from lockstep_records.page.reader import read_page
 from lockstep_records.text.durations import format_duration
 

@@ -8,8 +8,7 @@ import pytest
 
 from lockstep.guard import Parts
 from lockstep.hangs.rank_watch import ProgressWatch
-from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang
-from lockstep_outcomes.progress.rank_progress import read_progress
+from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, read_progress
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.reader import Page, read_page

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_records.events.event import read_events
-from lockstep_records.files.attempts import newest_pages
-from lockstep_records.files.jobs import job_folder
+from lockstep_records.files.jobs import job_folder, newest_pages
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]
 LOOP = """

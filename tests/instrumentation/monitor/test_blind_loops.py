@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lockstep
-from lockstep_records.page.unseen import UNSEEN, unseen_in
+from lockstep_records.page.replicas import UNSEEN, unseen_in
 
 from ..rank_page import ENVIRONMENT, page_of
 from ..strategies.watched import page_in, watched

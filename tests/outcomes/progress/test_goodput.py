@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_outcomes.progress.goodput import PAGE_STATES, goodput_ns, totals_end_ns
 from lockstep_outcomes.progress.hangs import hang_limit_seconds, median_step_seconds
-from lockstep_records.files.attempts import highest_step_before
-from lockstep_records.files.jobs import page_path
+from lockstep_records.files.jobs import highest_step_before, page_path
 from lockstep_records.page.layout import PERIODIC, PHASES, SLOT, STEP_BUCKETS
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.replicas import compare_replicas

@@ -8,7 +8,7 @@ import pytest
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import evidence_of
 from lockstep_outcomes.first_line import first_line
-from lockstep_outcomes.progress.hang_events import hangs_of, standstill_words
+from lockstep_outcomes.progress.progress_events import hangs_of, standstill_words
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES, SLOT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_outcomes.progress.job_goodput import whole_job
+from lockstep_outcomes.progress.goodput import whole_job
 from lockstep_records.events.event import Event
 
 

@@ -7,9 +7,9 @@ import pytest
 from simulated_device import SimulatedRank
 
 from lockstep.hangs.node_watch import launched_by_dump
-from lockstep_outcomes.progress.hang_events import hang_fields, hangs_of
 from lockstep_outcomes.progress.hangs import Hang
 from lockstep_outcomes.progress.missing import Launched, RankState, find_missing
+from lockstep_outcomes.progress.progress_events import hang_fields, hangs_of
 from lockstep_records.events.event import Event
 
 from .hang_cases import HANGS, LONG_STEPS, Case

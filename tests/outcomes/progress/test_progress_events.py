@@ -14,8 +14,7 @@ from lockstep_outcomes.progress.progress_events import (
     moments_of,
 )
 from lockstep_records.events.event import Event, check_event
-from lockstep_records.files.attempts import pages_of
-from lockstep_records.files.jobs import page_path
+from lockstep_records.files.jobs import page_path, pages_of
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.files.attempts import attempt_to_join, count_attempts
-from lockstep_records.files.jobs import job_folder, page_path
+from lockstep_records.files.jobs import attempt_to_join, count_attempts, job_folder, page_path
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
 FIRST, SECOND = 11, 12  # keys of two launches

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep_reports.analysis.compare import cliffs_delta, measure_change
-from lockstep_reports.recording.window import parse_bound
+from lockstep_reports.analysis.cost import cliffs_delta, measure_change
+from lockstep_reports.recording.align import parse_bound
 
 from ..report_command import report_json, run_report
 from ..synthetic_job import Slow, SyntheticJob

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from lockstep_reports.recording.align import Bound, Window, cut_before, cut_inside
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window import Bound, Window, cut_before, cut_inside
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 

@@ -8,7 +8,7 @@ import click
 
 from lockstep_cli.options import bad_input
 from lockstep_records.files.jobs import check_job_id, find_root, new_job_id
-from lockstep_trainer.flags import options_from_fields
+from lockstep_trainer.config import options_from_fields
 from lockstep_trainer.simulation import write_pages
 from lockstep_trainer.simulation.spec import Simulation
 

@@ -23,9 +23,9 @@ import click
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_cli.options import DurationRange, FiniteRange
 from lockstep_records.page.layout import MAX_ROWS
+from lockstep_trainer.config import NOT_NEGATIVE, POSITIVE, flag
 from lockstep_trainer.faults.kind import Fault, Kind, Value
 from lockstep_trainer.faults.parse import FaultReader, Words, read_each
-from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, flag
 from lockstep_trainer.layout.mesh import AXES, Layout
 
 # The phase that each kind makes longer; the names are those of the trainer's kinds.

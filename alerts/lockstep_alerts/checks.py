@@ -1,12 +1,13 @@
 """Checks of generated files by promtool and amtool, and the commands that run them."""
 
+import math
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -17,10 +18,228 @@ import click
 import yaml
 from rich.console import Console
 
-from lockstep_alerts.areas import RULES_FILES
-from lockstep_alerts.checks.rule_lint import findings
-from lockstep_alerts.output import GENERATED, ROUTES_FILE, severity_of, to_yaml
+from lockstep_alerts.alert import AREAS, RULES_FILES
+from lockstep_alerts.output import GENERATED, ROUTES_FILE, rule_groups, severity_of, to_yaml
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.limits import Size
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing.tree import route_cases
+from lockstep_alerts.spec import Spec
+from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, LINK, LOCAL_RANK, NODE, RANK, UUID
+from lockstep_catalogue.metric import Kind, Label, Metric
+from lockstep_catalogue.series_budget import SPARSE
+from lockstep_prometheus.promql import (
+    AggregateExpr,
+    BinaryExpr,
+    Expr,
+    MatrixSelector,
+    NumberLiteral,
+    ParenExpr,
+    Selector,
+    SubqueryExpr,
+    children,
+    nodes,
+    parse,
+    selectors,
+)
+from lockstep_records.text.durations import parse_duration
+
+_METACHARACTERS = set(".*+?()[]{}|^$\\")
+
+
+def findings(rule_files: list[Path]) -> Iterator[str]:
+    """One sentence for each fault of a rule, with the file and the rule's name."""
+    listed = [
+        (path, group)
+        for path in rule_files
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    ]
+    recorded = [
+        {rule["record"] for rule in group["rules"] if "record" in rule} for _, group in listed
+    ]
+    for (path, group), own in zip(listed, recorded, strict=True):
+        foreign = set().union(*recorded) - own
+        for rule in group["rules"]:
+            name = rule.get("alert") or rule["record"]
+            for fault in _faults(rule, foreign):
+                yield f"{path.name}: {name}: {fault}"
+
+
+def _faults(rule: Mapping[str, Any], foreign: set[str]) -> Iterator[str]:
+    try:
+        tree = parse(rule["expr"])
+    except ValueError as error:
+        yield str(error)
+        return
+    for selector in selectors(rule["expr"]):
+        for label, operator, value in selector.matchers:
+            if operator in ("=~", "!~") and not _METACHARACTERS & set(value):
+                yield f"{label} is compared by a pattern with {value!r}; write an equality"
+        if selector.name in foreign and not selector.range_seconds:
+            yield (
+                f"{selector.name} is recorded in another group; say by last_over_time how old "
+                "it may be"
+            )
+    for divisor in _aggregated_divisors(tree):
+        yield f"{divisor} may be 0 in an aggregation, and 0 / 0 spoils it; write (... > 0)"
+    if "alert" in rule and "for" not in rule:
+        for comparison in filter(_is_upper_bound_of_window, nodes(tree)):
+            text = comparison.prettify()
+            yield f"a restart empties the window before {text!r}; give the alert a for"
+
+
+def _aggregated_divisors(node: Expr, is_aggregated: bool = False) -> Iterator[str]:
+    """Divisors below an aggregation that may be 0."""
+    is_aggregated = is_aggregated or isinstance(node, AggregateExpr)
+    if isinstance(node, BinaryExpr) and is_aggregated and str(node.op) == "/":
+        yield from () if _is_guarded(node.rhs) else (node.rhs.prettify(),)
+    for child in children(node):
+        yield from _aggregated_divisors(child, is_aggregated)
+
+
+def _is_guarded(divisor: Expr) -> bool:
+    while isinstance(divisor, ParenExpr):
+        divisor = divisor.expr
+    if isinstance(divisor, BinaryExpr) and str(divisor.op) == ">":
+        return isinstance(divisor.rhs, NumberLiteral) and divisor.rhs.val == 0
+    return isinstance(divisor, NumberLiteral)
+
+
+def _is_upper_bound_of_window(node: Expr) -> bool:
+    """Whether a window, and nothing computed of it and others, is compared from above.
+
+    One that a restart has emptied holds less than it should: only a lower bound is passed so.
+    """
+    if not isinstance(node, BinaryExpr) or str(node.op) not in ("<", "<=", "=="):
+        return False
+    # Of what is never negative, to be 0 is an upper bound, and to be 1 is none.
+    if str(node.op) == "==" and not (isinstance(node.rhs, NumberLiteral) and node.rhs.val == 0):
+        return False
+    operands = list(nodes(node.lhs))
+    return any(isinstance(each, MatrixSelector | SubqueryExpr) for each in operands) and not any(
+        isinstance(each, BinaryExpr) for each in operands
+    )
+
+
+SERIES_SECONDS, SAMPLE_SECONDS = 4e-6, 1e-7
+"""To find a series and carry its labels through an expression, and to decode and add a sample."""
+_SPARSE_RATIO = 0.05
+"""Share of the series of counters of rare faults that are served: those above zero."""
+_CLASSES, _DEVICES, _LINKS = 5, 8, 18
+"""Classes and queues of jobs; adapters of a node; NVLinks of a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleCost:
+    """One rule.
+
+    Attributes:
+        seconds: estimated time of an evaluation.
+        every_seconds: time between two.
+    """
+
+    group: str
+    rule: str
+    num_series: float
+    num_samples: float
+    every_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of an evaluation, on one core."""
+        return self.num_series * SERIES_SECONDS + self.num_samples * SAMPLE_SECONDS
+
+
+def costs(spec: Spec) -> Iterator[RuleCost]:
+    """Every rule of the spec with its estimated cost."""
+    for area in AREAS:
+        if not spec.alerts_of(area):
+            continue
+        for group in rule_groups(area, spec, Delivery()):
+            every = parse_duration(str(group["interval"]))
+            rules = group["rules"]
+            assert isinstance(rules, list)
+            for rule in rules:
+                reads = [each for each in selectors(rule["expr"]) if each.series]
+                numbers = [_num_series(each, spec.size) for each in reads]
+                samples = [
+                    number * max(1.0, each.range_seconds / _step(each, spec))
+                    for each, number in zip(reads, numbers, strict=True)
+                ]
+                yield RuleCost(
+                    group=str(group["name"]),
+                    rule=rule.get("alert") or rule["record"],
+                    num_series=math.fsum(numbers),
+                    num_samples=math.fsum(samples),
+                    every_seconds=every,
+                )
+
+
+def refuse_too_costly(spec: Spec) -> None:
+    """Refuses a spec of which a rule takes longer than its interval.
+
+    Raises:
+        SpecError: with the rule, what it reads, and the size that works.
+    """
+    for cost in costs(spec):
+        if cost.seconds > cost.every_seconds:
+            ratio = cost.every_seconds / cost.seconds
+            ranks, nodes = int(spec.size.ranks * ratio), int(spec.size.nodes * ratio)
+            raise SpecError(
+                f"{spec.size.location}: size: rule {cost.rule} of group {cost.group} would read "
+                f"{cost.num_samples:,.0f} samples of {cost.num_series:,.0f} series, an estimated "
+                f"{cost.seconds:.1f}s, every {cost.every_seconds:g}s; one Prometheus evaluates it "
+                f"for about {ranks:,} ranks on {nodes:,} nodes: divide the clusters among several, "
+                "or lengthen scrape_interval"
+            )
+
+
+def _step(selector: Selector, spec: Spec) -> float:
+    is_scraped = isinstance(selector.series, Metric)
+    return spec.windows.scrape_seconds if is_scraped else max(60, spec.windows.evaluation_seconds)
+
+
+def _num_series(selector: Selector, size: Size) -> float:
+    """Series that a selector finds: where they are, times the values of their other labels."""
+    series = selector.series
+    assert series is not None
+    labels = series.exposed_labels
+    number = float(_places(set(labels), size))
+    by_name = {label.name: label for label in labels}
+    for label in by_name.values():
+        number *= _num_values(label, selector)
+    if series in SPARSE:
+        number *= _SPARSE_RATIO
+    if isinstance(series, Metric) and series.kind is Kind.HISTOGRAM and "_bucket" in selector.name:
+        number *= len(series.buckets) + 1
+    return number
+
+
+def _places(labels: set[Label], size: Size) -> int:
+    """Ranks, GPUs, nodes or jobs: each rank is on one node and of one job."""
+    if labels & {RANK, GPU, UUID, LOCAL_RANK}:
+        return size.ranks
+    if NODE in labels:
+        return size.nodes
+    return size.jobs if JOB_ID in labels else 1
+
+
+def _num_values(label: Label, selector: Selector) -> float:
+    matched = {name: (operator, value) for name, operator, value in selector.matchers}
+    operator, value = matched.get(label.name, ("", ""))
+    if operator == "=":
+        return 1
+    if operator == "=~":
+        return value.count("|") + 1
+    if label.values:
+        return len(label.values)
+    if label in {CLUSTER, NODE, JOB_ID, RANK, GPU, UUID, LOCAL_RANK}:
+        return 1
+    if label == LINK:
+        return _LINKS
+    per_node = {"device": _DEVICES, "job_class": _CLASSES, "queue": _CLASSES}
+    return per_node.get(label.name, 1)
+
 
 TESTS = "lockstep*.tests.yaml"
 _PROMTOOLS = ("promtool", "promtool3")

@@ -1,1 +1,0 @@
-"""Checks of rules before use: their cost, false pages by chance, the tools' own checks."""

@@ -11,11 +11,10 @@ from lockstep_alerts.conditions.condition import Condition, Sign, Signs
 from lockstep_alerts.objectives.conditions import BudgetSpent, Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.limits import BurnLimit, Limit, ObjectiveWindows, read_windows
 from lockstep_alerts.objectives.objective import Objective, read_objective
-from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load, read_quantities
 from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.reading.overlay import EXTENDS, SECTIONS, extended
-from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.shipped import spec_path
 from lockstep_catalogue.foreign import ALERT_CAUSE

@@ -30,7 +30,7 @@ from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import one_machine_spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import training
-from lockstep_cli.deploy.access import missing_keys
+from lockstep_cli.deploy.kubernetes import missing_keys
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.lock import holder_of
 from namespaces.containers import become_node, entrypoint_of, first_process, start_container

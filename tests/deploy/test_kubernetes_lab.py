@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from lockstep_cli.deploy import access
+from lockstep_cli.deploy import kubernetes
 from lockstep_cli.deploy.command import deploy
 
 from .conftest import eventually
@@ -127,7 +127,7 @@ def test_the_job_fills_its_secret_by_its_own_role_and_may_do_nothing_else(
     token = kubectl("create", "token", "lockstep-access", "-n=lockstep")
     (tmp_path / "token").write_text(token)
     (tmp_path / "namespace").write_text("lockstep")
-    monkeypatch.setattr(access, "_ACCOUNT", tmp_path)
+    monkeypatch.setattr(kubernetes, "_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", url.host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(url.port))
 

@@ -16,9 +16,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from lockstep_cli.deploy.access import missing_keys
 from lockstep_cli.deploy.command import deploy
-from lockstep_cli.deploy.kubernetes import Settings, read_settings
+from lockstep_cli.deploy.kubernetes import Settings, missing_keys, read_settings
 
 TREE = Path(__file__).parents[2] / "deploy" / "kubernetes"
 VARIANTS = sorted((TREE / "ci").glob("*-values.yaml"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep_cli.deploy.access import missing_keys
+from lockstep_cli.deploy.kubernetes import missing_keys
 
 from .conftest import call_lab, eventually
 from .test_kubernetes_lab import values_of

@@ -2,7 +2,7 @@ import pytest
 
 from lockstep_records.page.replicas import counts_data
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import Layout
 from lockstep_trainer.parallel import STRATEGIES, layout_of
 
 

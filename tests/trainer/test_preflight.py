@@ -11,8 +11,7 @@ from lockstep_trainer.checkpoints.files import Facts, commit, folder_of, make_fr
 from lockstep_trainer.commands.train import train
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.corpus import read_corpus, standard_library
-from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.layout.world import world_from
+from lockstep_trainer.layout.world import Layout, world_from
 from lockstep_trainer.preflight import check_run
 
 

@@ -23,7 +23,7 @@ from lockstep_trainer.data.shards import (
     write_shards,
     write_text_shards,
 )
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import Layout
 
 
 @pytest.fixture

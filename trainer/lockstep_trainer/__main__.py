@@ -17,7 +17,7 @@ from lockstep.monitor.memory import out_of_memory_in
 from lockstep_cli.options import bad_input
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
 from lockstep_trainer.config import TrainConfig, trainer_flags
-from lockstep_trainer.faults.inject import apply_startup_faults
+from lockstep_trainer.faults.parse import apply_startup_faults
 from lockstep_trainer.layout.world import World, world_from
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.progress import Summary

@@ -8,8 +8,8 @@ from lockstep_trainer.checkpoints.files import find_newest_committed, has_checkp
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of
 from lockstep_trainer.data.shards import read_data
-from lockstep_trainer.faults.inject import check_faults
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.faults.parse import check_faults
+from lockstep_trainer.layout.world import Layout
 from lockstep_trainer.model.gpt import VOCABULARY
 from lockstep_trainer.parallel import STRATEGIES, layout_of
 

@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.joins import (
     grown,
     load_excess,
 )
-from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
+from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
 from lockstep_catalogue import host, training
 from lockstep_catalogue.labels import (
     ANOMALY,

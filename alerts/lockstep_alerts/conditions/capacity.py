@@ -13,7 +13,7 @@ from lockstep_alerts.conditions.joins import (
     select_jobs_without_pages,
     select_training_jobs,
 )
-from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
+from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
 from lockstep_catalogue.labels import (

@@ -7,7 +7,7 @@ from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import CLUSTER_JOIN, JOB_JOIN, JOB_LABELS, NODE_LABELS
 from lockstep_alerts.conditions.wide import broken_ports, jobs_at_ports, troubled_sources
-from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
+from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, SOURCE, UUID
 from lockstep_catalogue.metric import Label

@@ -19,9 +19,8 @@ from lockstep_alerts.conditions.joins import (
     select_training_jobs,
     with_cause,
 )
-from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.entry import Entry, Ratio, Window, number, whole_number
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, recorded, training
 from lockstep_catalogue.foreign import ALERT_CAUSE
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP

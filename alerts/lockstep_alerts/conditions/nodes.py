@@ -12,8 +12,8 @@ from lockstep_alerts.conditions.joins import (
     ran_on,
     recent,
 )
+from lockstep_alerts.reading.entry import Ratio, Window
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, incidents, recorded
 from lockstep_catalogue.labels import CLUSTER, GPU, NODE, THROTTLE, VERDICT
 from lockstep_catalogue.promql import by, eq, increase, names, one_of, rate, select

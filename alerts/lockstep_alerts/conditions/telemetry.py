@@ -14,9 +14,8 @@ from lockstep_alerts.conditions.joins import (
     select_training_jobs,
     several_clocks,
 )
-from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.entry import Entry, Ratio, Window, number, whole_number
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, Window, number, whole_number
 from lockstep_catalogue import agent, feeds, foreign, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.metric import Label

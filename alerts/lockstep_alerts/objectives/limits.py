@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.entry import Entry, choice, number, read_quantities
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import choice, number, read_quantities
 from lockstep_alerts.rules.slices import BASELINE
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.recorded import PERIOD, SLICE_PERIOD

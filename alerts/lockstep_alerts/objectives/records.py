@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from lockstep_alerts.objectives.counter import Counter, sum_in_window
-from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.objectives.objective import Counter, Objective, sum_in_window
 from lockstep_alerts.rules import objective_series
 from lockstep_catalogue import recorded
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW

@@ -4,9 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.reading.entry import Entry, nearest
+from lockstep_alerts.reading.entry import (
+    Entry,
+    Ratio,
+    nearest,
+    number,
+    read_quantities,
+    whole_number,
+)
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.quantities import Ratio, number, read_quantities, whole_number
 
 _MOST = 1e6
 _FAILED_WINDOW = Duration("5m")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load, read_quantities
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.overlay import SECTIONS
-from lockstep_alerts.reading.quantities import read_quantities
 from lockstep_alerts.routing.time_windows import (
     Maintenance,
     OfficeHours,

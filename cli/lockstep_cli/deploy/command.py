@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,8 +34,9 @@ class _Deployments(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _KUBERNETES_TARGETS:
             return super().get_command(ctx, cmd_name)
-        module = import_module(f"lockstep_cli.deploy.{cmd_name}")
-        command: click.Command = getattr(module, f"deploy_{cmd_name}")
+        from lockstep_cli.deploy import kubernetes  # noqa: PLC0415  # what needs its packages
+
+        command: click.Command = getattr(kubernetes, f"deploy_{cmd_name}")
         return command
 
 

@@ -27,7 +27,7 @@ from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
 from lockstep_outcomes.prices.calendar import KNOWN_YEARS
-from lockstep_outcomes.progress.ettr import JobGoodput, job_weighted_ratio, sum_goodput
+from lockstep_outcomes.progress.goodput import JobGoodput, job_weighted_ratio, sum_goodput
 
 _WEEKS = 4
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")

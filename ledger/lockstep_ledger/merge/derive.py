@@ -23,7 +23,7 @@ from lockstep_ledger.merge.runs import SLACK_SECONDS, TOGETHER_SECONDS, Run, run
 from lockstep_ledger.merge.spans import PART_PREFIX, Span
 from lockstep_ledger.merge.sweep import Source
 from lockstep_outcomes.evidence import NodeEvent
-from lockstep_outcomes.progress.ettr import JobGoodput
+from lockstep_outcomes.progress.goodput import JobGoodput
 
 STRUCTURAL = frozenset({
     "job_submitted", "resources_allocated", "job_started", "attempt_started", "attempt_ended",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from lockstep_ledger.merge.record import Record
-from lockstep_outcomes.progress.ettr import (
+from lockstep_outcomes.progress.goodput import (
     PROGRESS_STATES,
     GoodputSample,
     best_interval_seconds,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
-from lockstep_outcomes.progress.ettr import (
+from lockstep_outcomes.progress.goodput import (
     GoodputSample,
     JobGoodput,
     best_interval_seconds,

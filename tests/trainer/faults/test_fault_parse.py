@@ -3,11 +3,9 @@ from pathlib import Path
 import pytest
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.faults.inject import check_faults, faults_of
 from lockstep_trainer.faults.kind import Fault
-from lockstep_trainer.faults.parse import parse_all
-from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.layout.world import World
+from lockstep_trainer.faults.parse import check_faults, faults_of, parse_all
+from lockstep_trainer.layout.world import Layout, World
 
 
 def faults(*texts: str, seed: int = 0) -> tuple[Fault, ...]:

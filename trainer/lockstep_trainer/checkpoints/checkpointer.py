@@ -22,8 +22,7 @@ import lockstep
 from lockstep_trainer.checkpoints import files
 from lockstep_trainer.checkpoints import shards as shard_files
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.layout.world import World
+from lockstep_trainer.layout.world import Layout, World
 from lockstep_trainer.parallel.parallel_model import ParallelModel
 
 _Outcome = tuple[str | None, bool]

@@ -14,7 +14,7 @@ from torch import nn
 from lockstep_records.text.durations import format_duration, parse_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import Layout
 from lockstep_trainer.model.gpt import GPT
 
 

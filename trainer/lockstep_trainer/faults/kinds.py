@@ -1,14 +1,15 @@
 """All kinds of faults by name: one line here for each file."""
 
-from lockstep_trainer.faults import imbalance, network, numbers, process, resources, slow
+from lockstep_trainer.faults import network, process, resources
+from lockstep_trainer.faults.in_steps import IMBALANCES, NUMBERS, SLOW
 
 _ALL = (
-    *slow.KINDS,
+    *SLOW,
     *process.SIGNAL_KINDS,
     *process.END_KINDS,
-    *numbers.KINDS,
+    *NUMBERS,
     *resources.DAMAGE_KINDS,
-    *imbalance.KINDS,
+    *IMBALANCES,
     *process.WORLD_KINDS,
     resources.MEMORY_KIND,
     resources.DISK_KIND,

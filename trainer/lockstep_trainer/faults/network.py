@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.kind import Fault, Kind, Step, Target, Value
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import Layout
 
 LINK, RELAY = "LOCKSTEP_LINK", "LOCKSTEP_RELAY"
 # Enough for a full-speed burst of 10 ms at 50 Mbit/s; a smaller one would cap the rate itself.

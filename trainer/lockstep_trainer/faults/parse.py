@@ -5,16 +5,24 @@ A fault is ``KIND:rank=R,step=S,...``. ``@FILE`` names a TOML file, in which a f
 range such as ``10..20``.
 """
 
+import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+import torch
+
 from lockstep_records.text.documents import read_toml
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.faults.kind import Fault, Kind, Value
+from lockstep_trainer.data.batches import Batch
+from lockstep_trainer.faults.kind import Fault, Kind, Target, Value
 from lockstep_trainer.faults.kinds import KINDS
+from lockstep_trainer.layout.world import Layout, World
+from lockstep_trainer.model.gpt import GPT
 
 T = TypeVar("T")
 Words: TypeAlias = Mapping[str, str]
@@ -197,3 +205,72 @@ def _whole_number(name: str, text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     raise ValueError(f"{name} {text!r} is not a whole number")
+
+
+def check_faults(config: TrainConfig, layout: Layout) -> None:
+    """Refuses faults that the run cannot have.
+
+    Raises:
+        ValueError: one sentence that names the fault and the remedy.
+    """
+    for fault in parse_all(config, layout.world_size):
+        if reason := KINDS[fault.kind].refuses(fault, config, layout):
+            raise ValueError(f"fault {fault.kind} cannot be in this run: {reason}")
+
+
+def faults_of(config: TrainConfig, world: World) -> tuple[Fault, ...]:
+    """The faults that a rank meets in the steps of this start of the job."""
+    # Every rank parses all faults, so that what is left to chance is the same on each.
+    return tuple(
+        fault
+        for fault in parse_all(config, world.size)
+        if fault.concerns(world.rank, world.attempt) and KINDS[fault.kind].in_step is not None
+    )
+
+
+def apply_startup_faults(config: TrainConfig, world: World) -> Mapping[str, str]:
+    """The environment with the startup faults of this rank, which ``world`` was read without."""
+    environment: Mapping[str, str] = os.environ
+    for fault in parse_all(config, world.size):
+        kind = KINDS[fault.kind]
+        if kind.at_start is not None and fault.concerns(world.rank, world.attempt):
+            fault.announce(rank=world.rank, step=0)
+            environment = kind.at_start(fault, environment)
+    return environment
+
+
+def inject(
+    config: TrainConfig,
+    world: World,
+    parts: Sequence[GPT],
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Batch],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterable[Batch]:
+    """The batches to train on, with this rank's faults attached to their steps.
+
+    A run without faults gets its batches back unchanged. Evaluations have no faults.
+    """
+
+    def with_faults() -> Iterator[Batch]:
+        for batch in batches:
+            target = Target(
+                parts=parts,
+                optimizer=optimizer,
+                checkpoint_dir=config.checkpoint_dir,
+                batch=batch,
+                sleep=sleep,
+            )
+            # The loop asks for the next batch when a step is over; the stack is left then.
+            with ExitStack() as active:
+                for fault in faults:
+                    if fault.is_due(batch[0]):
+                        in_step = KINDS[fault.kind].in_step
+                        assert in_step is not None
+                        fault.announce(rank=world.rank, step=batch[0])
+                        active.enter_context(in_step(fault, target))
+                yield target.batch
+
+    faults = faults_of(config, world)
+    return with_faults() if faults else batches

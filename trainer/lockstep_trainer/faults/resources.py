@@ -22,7 +22,7 @@ from lockstep_trainer.faults.kind import (
     act_before_step,
     needs_checkpoints,
 )
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.layout.world import Layout
 
 BALLAST = ".ballast"
 _MIB = 1 << 20

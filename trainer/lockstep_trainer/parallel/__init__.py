@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.layout.world import World
+from lockstep_trainer.layout.world import Layout, World
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.data_parallel import (
     data_parallel,

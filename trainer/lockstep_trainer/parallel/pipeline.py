@@ -16,8 +16,7 @@ from torch.distributed.pipelining import (
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.layout.world import World
+from lockstep_trainer.layout.world import Layout, World
 from lockstep_trainer.model.gpt import GPT, next_byte_loss
 from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks, compute_in
 

@@ -16,8 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.layout.mesh import Layout
-from lockstep_trainer.layout.world import World
+from lockstep_trainer.layout.world import Layout, World
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
 

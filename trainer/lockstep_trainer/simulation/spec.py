@@ -26,7 +26,7 @@ from lockstep_records.page.layout import MAX_ROWS
 from lockstep_trainer.config import NOT_NEGATIVE, POSITIVE, flag
 from lockstep_trainer.faults.kind import Fault, Kind, Value
 from lockstep_trainer.faults.parse import FaultReader, Words, read_each
-from lockstep_trainer.layout.mesh import AXES, Layout
+from lockstep_trainer.layout.world import AXES, Layout
 
 # The phase that each kind makes longer; the names are those of the trainer's kinds.
 _PHASE_BY_KIND = {

@@ -1,4 +1,4 @@
-"""Unevenly distributed work: a rank with more samples, a heavier stage, a favoured expert."""
+"""Faults of a step's own work: slow phases, numbers that are wrong, uneven data."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
@@ -8,9 +8,108 @@ import torch
 from torch import Tensor, nn
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.faults.kind import Fault, Kind, Step, Target, Value, act_before_step
-from lockstep_trainer.layout.mesh import Layout
+from lockstep_trainer.faults.kind import Fault, InStep, Kind, Step, Target, Value, act_before_step
+from lockstep_trainer.layout.world import Layout
 from lockstep_trainer.model.mixture import Mixture
+
+DELAY = Value(name="delay", low=0, high=3600, default=0.1, sort="duration")
+
+
+@contextmanager
+def _forward(fault: Fault, target: Target) -> Step:
+    delay = _OneDelay(fault, target)
+
+    def delay_forward(module: nn.Module, _inputs: object) -> None:
+        if module.training:  # an evaluation in this step stays quick
+            delay()
+
+    with target.middle_block.register_forward_pre_hook(delay_forward):
+        yield
+
+
+@contextmanager
+def _backward(fault: Fault, target: Target) -> Step:
+    delay = _OneDelay(fault, target)
+    with target.middle_block.register_full_backward_pre_hook(lambda *_: delay()):
+        yield
+
+
+@contextmanager
+def _optimizer(fault: Fault, target: Target) -> Step:
+    delay = _OneDelay(fault, target)
+    with target.optimizer.register_step_pre_hook(lambda *_: delay()):
+        yield
+
+
+class _OneDelay:
+    """Sleeps at the first call alone: a step has a forward for each of its micro-batches."""
+
+    def __init__(self, fault: Fault, target: Target) -> None:
+        self._seconds, self._sleep = fault.values["delay"], target.sleep
+        self._is_over = False
+
+    def __call__(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._sleep(self._seconds)
+
+
+_STEP_EFFECTS: dict[str, InStep] = {
+    "loader": act_before_step(lambda fault, target: target.sleep(fault.values["delay"])),
+    "forward": _forward,
+    "backward": _backward,
+    "optimizer": _optimizer,
+}
+SLOW_PHASES = tuple(_STEP_EFFECTS)
+SLOW = tuple(
+    Kind(name=f"slow-{phase}", in_step=in_step, values=(DELAY,))
+    for phase, in_step in _STEP_EFFECTS.items()
+)
+
+
+@contextmanager
+def _nan_gradient(_fault: Fault, target: Target) -> Step:
+    """Sets one number of the gradient into the middle block to NaN, as a faulty chip may do."""
+
+    def set_nan(_module: nn.Module, gradients: Any) -> Any:
+        changed = gradients[0].clone()
+        changed.view(-1)[0] = float("nan")
+        return (changed, *gradients[1:])
+
+    with target.middle_block.register_full_backward_pre_hook(set_nan):
+        yield
+
+
+@contextmanager
+def _nan_loss(_fault: Fault, target: Target) -> Step:
+    def make_nan(module: nn.Module, _inputs: Any, loss: Tensor) -> Tensor | None:
+        # A product keeps the graph, so that the backward runs as usual.
+        return loss * float("nan") if module.training else None
+
+    with target.parts[-1].register_forward_hook(make_nan):
+        yield
+
+
+@contextmanager
+def _diverge(fault: Fault, target: Target) -> Step:
+    def raise_learning_rate(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] *= fault.values["factor"]
+
+    with target.optimizer.register_step_pre_hook(raise_learning_rate):
+        yield
+
+
+NUMBERS = (
+    Kind(name="nan-gradient", in_step=_nan_gradient),
+    Kind(name="nan-loss", in_step=_nan_loss),
+    Kind(
+        name="diverge",
+        in_step=_diverge,
+        values=(Value(name="factor", low=0, high=1e9, default=100),),
+    ),
+)
+
 
 _MAX_FACTOR = 64
 _FACTOR = Value(name="factor", low=2, high=_MAX_FACTOR, default=2, sort="whole number")
@@ -78,7 +177,7 @@ def _refuses_expert(fault: Fault, config: TrainConfig, _layout: Layout) -> str |
     return f"expert {fault.values['expert']:g} is none of --experts {config.experts}, from 0 on"
 
 
-KINDS = (
+IMBALANCES = (
     Kind(
         name="skewed-shards",
         in_step=act_before_step(_skew_shards),

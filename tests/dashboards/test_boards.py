@@ -10,15 +10,23 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from lockstep_catalogue import METRICS, RECORDED, Unit
 from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
 from lockstep_dashboards.command import check_board, dashboards
-from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
-from lockstep_dashboards.layout import BOARDS, panel, title_of
+from lockstep_dashboards.grafana import (
+    MAX_CONFIGMAP_BYTES,
+    SCHEMA_VERSION,
+    as_configmaps,
+    as_provisioning,
+    board_json,
+    render,
+)
+from lockstep_dashboards.layout import BOARDS, FOLDER, panel, read_board, title_of
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, pack
-from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.scope import Scope, open_board
 from lockstep_prometheus.client import Prometheus
 
 from .board_answers import panels_of
@@ -212,3 +220,109 @@ def test_errors_emptiness_and_floods_are_problems() -> None:
     assert "empty" in answering(success("NaN"), board)
     assert all(answering({"status": "error", "error": "no such function"}, board))
     assert any("more than 50" in x for x in answering(success(*["1"] * (MAX_SERIES + 1)), board))
+
+
+JOB = BOARDS["job.json"]
+
+FILES_SCOPE = Scope(end=1e9, range_seconds=900, scrape_seconds=15)
+
+
+def test_each_board_is_a_configmap_that_the_sidecar_finds() -> None:
+    files = as_configmaps(BOARDS)
+    kustomization = yaml.safe_load(files.pop("kustomization.yaml"))
+    assert kustomization["resources"] == list(files)
+    for text, (name, board) in zip(files.values(), BOARDS.items(), strict=True):
+        assert len(text.encode()) < MAX_CONFIGMAP_BYTES
+        content = yaml.safe_load(text)
+        assert (content["kind"], content["metadata"]["name"]) == ("ConfigMap", board.uid)
+        assert content["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert content["metadata"]["annotations"]["grafana_folder"] == "Lockstep"
+        assert json.loads(content["data"][name])["uid"] == board.uid
+
+
+def test_the_provisioning_folder_has_provider_source_and_boards(tmp_path: Path) -> None:
+    arguments = ["generate", "--format", "provisioning", "--out", str(tmp_path)]
+    done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)
+    assert done.return_value == 0
+    [provider] = yaml.safe_load((tmp_path / "dashboards/lockstep.yaml").read_text())["providers"]
+    assert provider["allowUiUpdates"] is False
+    [source] = yaml.safe_load((tmp_path / "datasources/lockstep.yaml").read_text())["datasources"]
+    assert source["type"] == "prometheus"
+    boards = tmp_path / "dashboards" / "lockstep"
+    assert provider["options"]["path"].endswith("/dashboards/lockstep")
+    assert sorted(path.name for path in boards.iterdir()) == sorted(BOARDS)
+    assert len(as_provisioning(BOARDS)) == len(BOARDS) + 2
+
+
+def test_other_formats_do_not_go_among_the_generated_boards() -> None:
+    done = CliRunner().invoke(dashboards, ["generate", "--format", "configmap"])
+    assert done.exit_code == 2
+    assert "needs a folder of its own" in done.output
+
+
+def offering(*values: str) -> Prometheus:
+    text = json.dumps({"status": "success", "data": values})
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=text))
+    return Prometheus("http://prometheus:9090", transport=transport)
+
+
+def test_a_board_opens_for_the_first_job_where_none_is_chosen() -> None:
+    with offering("job-10", "job-2") as server:
+        opened = open_board(JOB, FILES_SCOPE, server)
+    assert opened.chosen == {"job_id": ("job-2",)}
+    assert opened.offered["job_id"] == ("job-2", "job-10")
+
+
+def test_a_matcher_of_one_value_needs_one() -> None:
+    assert FILES_SCOPE.fill('x{cluster=~"$cluster"}') == 'x{cluster=~".*"}'
+    with pytest.raises(ValueError, match="job_id needs one value"):
+        FILES_SCOPE.fill('x{job_id="$job_id"}')
+
+
+HEAD = """\
+uid: lockstep-x
+title: X
+description: Of a test.
+range: 1h
+refresh: 1m
+variables:
+  - {label: cluster, title: Cluster, source: lockstep_train_step, several: true}
+  - {label: job_id, title: Job, source: lockstep_train_step}
+"""
+STEP, RANKS = "lockstep_train" + "_step", "lockstep_train" + "_ranks"
+
+
+def write(folder: Path, panel: str) -> Path:
+    (folder / "annotations.yaml").write_text((FOLDER / "annotations.yaml").read_text())
+    path = folder / "x.yaml"
+    path.write_text(f"{HEAD}rows: [{{title: R, panels: [{{{panel}}}]}}]\n")
+    return path
+
+
+def test_queries_are_restricted_to_what_the_variables_choose(tmp_path: Path) -> None:
+    [panel] = read_board(write(tmp_path, f"stat: {STEP}, expr: max ({STEP})")).panels
+    assert panel.queries[0].expression == f'max ({STEP}{{cluster=~"$cluster", job_id="$job_id"}})'
+    assert (panel.title, panel.width, panel.height) == ("Step", 4, 4)
+
+
+def test_a_panel_can_name_the_variables_that_restrict_it(tmp_path: Path) -> None:
+    [panel] = read_board(write(tmp_path, f"stat: {STEP}, chosen: [job_id], expr: {STEP}")).panels
+    assert panel.queries[0].expression == f'{STEP}{{job_id="$job_id"}}'
+
+
+@pytest.mark.parametrize(
+    ("panel", "reason"),
+    [
+        ("stat: lockstep_nothing, expr: x", "unknown name 'lockstep_nothing'"),
+        (f"stat: {STEP}, expr: x, colour: red", "unknown name 'colour'"),
+        (f"table: {STEP}, expr: x, columns: [nodes]", "unknown name 'nodes'"),
+        (f"""stat: {STEP}, expr: '{STEP}{{rank="1"}}'""", f"{STEP} has no label rank"),
+        (f"""stat: {RANKS}, expr: '{RANKS}{{state="x"}}'""", "state='x' is not one of init"),
+    ],
+)
+def test_what_the_catalogue_does_not_know_is_refused_with_its_place(
+    tmp_path: Path, panel: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=r"x\.yaml: row 'R', panel .*") as refused:
+        read_board(write(tmp_path, panel))
+    assert reason in str(refused.value)

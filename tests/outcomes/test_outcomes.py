@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
+from lockstep_outcomes.attribution import LATE_SECONDS, Presence, SignOrigin, find_owners
 from lockstep_outcomes.classify import Classification, classify
 from lockstep_outcomes.evidence import (
     Evidence,
     NodeEvent,
     RankEnd,
+    evidence_of,
     node_events_of,
     ranks_of,
 )
@@ -22,7 +24,10 @@ from lockstep_outcomes.progress.progress_events import hangs_of
 from lockstep_outcomes.rules import RULES
 from lockstep_outcomes.signs import EXIT_SIGNS, SCHEDULER_SIGNS, SIGNAL_SIGNS
 from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES
-from lockstep_records.events.event import Event
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import job_folder, page_path
+from lockstep_records.files.last_output import OutputRing, RankError, write_error
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 DOCS = Path(__file__).parents[2] / "docs"
 # ruff: noqa: E501  # a case stands on one line, as a row of the table does
@@ -309,3 +314,120 @@ def test_ranks_that_fail_in_another_call_than_most_are_in_the_reason() -> None:
         "rank 3 waited in run (graph.py:979) after step 41 and ranks 0, 1 and 2 in run "
         "(graph.py:979) after step 44"
     ) in classify(Evidence(ranks=tuple(behind))).reason
+
+
+def end_rank(root: Path, rank: int, exit_code: int, *, first: bool = False) -> None:
+    fields: dict[str, Any] = {"rank": rank, "exit_code": exit_code, "first": first}
+    event = Event(kind="rank_ended", job_id="job", attempt=0, fields=fields)
+    append_event(job_folder(root, "job"), event)
+
+
+def start_rank(root: Path, rank: int) -> PageWriter:
+    path = page_path(root, "job", 0, rank)
+    return PageWriter(path, RankIdentity(job_id="job", rank=rank, world_size=2), rows=4)
+
+
+def write_output(root: Path, rank: int, text: str) -> None:
+    ring = OutputRing(page_path(root, "job", 0, rank))
+    ring.write(text.encode())
+    ring.close()
+
+
+def test_the_last_output_of_the_rank_that_failed_names_the_cause(memory: Path) -> None:
+    for rank in range(2):
+        start_rank(memory, rank)
+    write_output(memory, 0, "RuntimeError: Connection closed by peer\n")
+    write_output(memory, 1, "step 7\ntorch.OutOfMemoryError: CUDA out of memory. Tried\n")
+    end_rank(memory, 1, 1, first=True)
+    end_rank(memory, 0, -15)
+    evidence = evidence_of(job_folder(memory, "job"), 0)
+    judged = classify(evidence)
+    assert (judged.cause, judged.cause_ranks, judged.failure_class) == ("gpu_oom", (1,), "user")
+    assert evidence.world_size == 2
+
+
+def test_the_error_beside_a_page_names_the_cause_without_a_launcher(memory: Path) -> None:
+    pages = [start_rank(memory, rank) for rank in range(2)]
+    error = RankError(
+        source="except_hook", type="KeyError", message="'tokens'", file="a.py", line=3
+    )
+    write_error(pages[1].path, error)
+    judged = classify(evidence_of(job_folder(memory, "job"), 0))
+    assert (judged.outcome, judged.cause_ranks) == ("failed", (1,))
+    assert "KeyError: 'tokens'" in judged.reason
+
+
+def test_a_job_of_which_nothing_is_left_is_unknown(memory: Path) -> None:
+    job_folder(memory, "job").mkdir(parents=True)
+    assert classify(evidence_of(job_folder(memory, "job"), 0)).outcome == "unknown"
+
+
+GPUS = ("GPU-a", "GPU-b")
+TIMES = st.integers(0, 200).map(float)
+
+
+@st.composite
+def presences(draw: st.DrawFn) -> list[Presence]:
+    """Ranks of jobs that follow and overlap each other, running or ended, on two GPUs."""
+    found = []
+    for number in range(draw(st.integers(0, 6))):
+        begin, lasts = draw(TIMES), draw(st.none() | st.integers(1, 60))
+        found.append(
+            Presence(
+                job_id=f"job-{number % 3}",
+                attempt=number // 3,
+                rank=number,
+                begin=begin,
+                end=None if lasts is None else begin + lasts,
+                pid=draw(st.just(100 + number) | st.none()),
+                device=draw(st.sampled_from(GPUS)),
+            )
+        )
+    return found
+
+
+@st.composite
+def signs(draw: st.DrawFn) -> SignOrigin:
+    """One sign: of a process, a GPU, both, or of the whole node."""
+    device = draw(st.sampled_from((*GPUS, None)))
+    return SignOrigin(
+        times=(draw(TIMES),),
+        pid=draw(st.none() | st.integers(100, 107)),
+        devices=None if device is None else frozenset({device}),
+    )
+
+
+@given(presences(), signs())
+def test_a_sign_belongs_to_who_was_there_and_to_nobody_else(
+    ranks: list[Presence], sign: SignOrigin
+) -> None:
+    owners, (time,) = find_owners(sign, ranks), sign.times
+    for owner in owners:
+        assert owner.begin <= time
+        assert owner.end is None or time <= owner.end + LATE_SECONDS
+        assert sign.devices is None or owner.device in sign.devices
+    named = [owner for owner in owners if owner.pid == sign.pid]
+    if sign.pid is not None and named:
+        assert owners == named
+    if sign.pid is not None and sign.devices is None:
+        assert owners == named
+    # Who runs at that moment comes before who has just ended.
+    if any(owner.end is None or time <= owner.end for owner in owners):
+        assert all(owner.end is None or time <= owner.end for owner in owners)
+
+
+@given(presences(), signs())
+def test_no_rank_that_ran_on_the_gpu_is_left_out(ranks: list[Presence], sign: SignOrigin) -> None:
+    (time,) = sign.times
+    running = [
+        rank
+        for rank in ranks
+        if rank.begin <= time
+        and (rank.end is None or time <= rank.end)
+        and (sign.devices is None or rank.device in sign.devices)
+    ]
+    if sign.pid is None:
+        assert running == [rank for rank in find_owners(sign, ranks) if rank in running]
+    for rank in running:
+        if sign.pid is not None and rank.pid == sign.pid:
+            assert rank in find_owners(sign, ranks)

@@ -1,22 +1,35 @@
 """Resumes, checkpoints and goodput follow from the pages of an attempt."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated_device import SimulatedRank
 
+from lockstep.hangs.node_watch import launched_by_dump
+from lockstep_outcomes.classify import classify
+from lockstep_outcomes.evidence import evidence_of
+from lockstep_outcomes.first_line import first_line
+from lockstep_outcomes.progress.hangs import Hang
+from lockstep_outcomes.progress.missing import Launched, RankState, find_missing
 from lockstep_outcomes.progress.progress_events import (
     GOODPUT_SECONDS,
     Moments,
     ProgressEvents,
     goodput_fields,
+    hang_fields,
+    hangs_of,
     moments_of,
+    standstill_words,
 )
-from lockstep_records.events.event import Event, check_event
-from lockstep_records.files.jobs import page_path, pages_of
+from lockstep_records.events.event import Event, append_event, check_event
+from lockstep_records.files.jobs import job_folder, page_path, pages_of
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
+
+from .hang_cases import HANGS, LONG_STEPS, Case
 
 
 class Ranks:
@@ -220,3 +233,190 @@ def test_the_first_attempt_begins_with_its_launcher_and_later_ones_with_their_ra
     assert moments_of(events[:1], 0) == Moments(begin=10, ends={})
     again = [*events, event("job_started", 50), event("attempt_started", 52, 2)]
     assert moments_of(again, 2).begin == 50
+
+
+CLOSED = "RuntimeError: Connection closed by peer"
+
+
+def standing(rank: int, phase: str, process: str, step: int | None = 19) -> dict[str, Any]:
+    return {"rank": rank, "phase": phase, "step": step, "idle_seconds": 30.0, "process": process}
+
+
+def hang_event(kind: str, time: float = 130.0, node: str = "n1", **fields: Any) -> Event:
+    return Event(kind=kind, job_id="job", attempt=0, fields=fields, time=time, node=node)
+
+
+STOPPED: dict[str, Any] = {
+    "ranks": [standing(0, "sync", "S"), standing(1, "data", "T")],
+    "missing": [1],
+}
+
+
+def test_a_hang_begins_with_the_last_progress_and_ends_by_the_word_of_its_node() -> None:
+    hang, other = hang_event("hang", **STOPPED), hang_event("hang", node="n2", ranks=[], missing=[])
+    ended = hang_event("hang_ended", 150.0, missing=[1], seconds=50.0)
+    first, second = hangs_of([hang, other, ended], 0)
+    assert (first.begin, first.end, first.missing, first.step) == (100.0, 150.0, (1,), 19)
+    assert second.end is None
+    assert hangs_of([hang], 1) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "missing", "words"),
+    [
+        (STOPPED["ranks"], [1],
+         "rank 1 stood still in data after step 19, stopped by a signal; rank 0 waited"),
+        ([standing(0, "sync", "S"), standing(1, "sync", "S")], [],
+         "no rank made progress after step 19: no rank stands apart, all in sync"),
+        ([standing(0, "sync", "S", None)], [3],
+         "no rank made progress before its first step: rank 3 did not come, all in sync"),
+        ([standing(0, "checkpoint", "D")], [0],
+         "rank 0 stood still in checkpoint after step 19, blocked in the kernel"),
+    ],
+)  # fmt: skip
+def test_a_standstill_is_told_in_words(
+    ranks: list[dict[str, Any]], missing: list[int], words: str
+) -> None:
+    (hang,) = hangs_of([hang_event("hang", ranks=ranks, missing=missing)], 0)
+    assert standstill_words(hang) == words
+
+
+def test_events_of_any_shape_are_read() -> None:
+    strange = [{"rank": "1"}, 7, {"rank": True}, standing(0, "sync", "S") | {"idle_seconds": "x"}]
+    (hang,) = hangs_of([hang_event("hang", ranks=strange, missing=7)], 0)
+    assert [rank.rank for rank in hang.ranks] == [0]
+    assert hang.begin == 130.0
+
+
+def write_page(root: Path, rank: int, step: int, phase: str) -> None:
+    path = page_path(root, "job", 0, rank)
+    page = PageWriter(path, RankIdentity(job_id="job", rank=rank, world_size=2), rows=4)
+    page.signed[SLOT.word("step")] = step
+    page.words[SLOT.word("present")] |= SLOT.presence["step"]
+    page.heartbeat(1, PHASES.index(phase))
+    page.commit(1)
+    page.close()
+
+
+@pytest.mark.parametrize(("last_step", "cause"), [(19, "hang"), (25, "peer_failure")])
+def test_a_hang_lasted_where_no_step_followed_though_a_time_out_closed_the_pages(
+    memory: Path, last_step: int, cause: str
+) -> None:
+    write_page(memory, 0, last_step, "failed")
+    write_page(memory, 1, last_step, "data")
+    job = job_folder(memory, "job")
+    append_event(job, hang_event("hang", **STOPPED))
+    append_event(job, hang_event("rank_ended", rank=0, exit_code=1, first=True, exception=CLOSED))
+    append_event(job, hang_event("rank_ended", rank=1, exit_code=-9))
+    judged = classify(evidence_of(job, 0))
+    assert judged.cause == cause
+    assert judged.cause_ranks == ((1,) if cause == "hang" else ())
+    if cause == "hang":
+        assert first_line(judged.event_fields()) == (
+            "The job hung: rank 1 stood still in data after step 19, stopped by a signal;"
+            " rank 0 waited."
+        )
+
+
+def test_a_rank_that_stood_after_its_exception_did_not_survive_it(memory: Path) -> None:
+    write_page(memory, 0, 19, "failed")
+    write_page(memory, 1, 19, "data")
+    job = job_folder(memory, "job")
+    append_event(job, hang_event("rank_ended", rank=0, exit_code=1, first=True, exception=CLOSED))
+    bug = "ValueError: no label (/a/train.py:3, in step)"
+    append_event(job, hang_event("rank_ended", 1e10, rank=1, exit_code=-15, exception=bug))
+    judged = classify(evidence_of(job, 0))
+    assert (judged.cause, judged.cause_ranks) == ("exception", (1,))
+    assert first_line(judged.event_fields()) == (
+        "The job failed: rank 1 raised ValueError: no label (train.py:3, in step), after step 19;"
+        " rank 0 followed."
+    )
+
+
+def state_of(rank: SimulatedRank, case: Case) -> RankState:
+    """What a page tells of a rank, and with a Flight Recorder the operations."""
+    launched = {
+        group: Launched(number, operation, rank.oldest(group))
+        for group, (number, operation) in rank.counts.items()
+    }
+    if not case.recorded:
+        launched = {group: Launched(each.number) for group, each in launched.items()}
+    return RankState(
+        rank=rank.rank,
+        phase=rank.phase,
+        step=rank.step if rank.phase == "other" else rank.step - 1,
+        device=None if case.blind else "pending" if rank.device_pending else "passed",
+        launched={} if case.blind else launched,
+    )
+
+
+@pytest.mark.parametrize("case", [*HANGS, *LONG_STEPS], ids=str)
+def test_the_rank_that_the_others_wait_for_is_named_live_and_from_its_event(case: Case) -> None:
+    ranks = case.job.run()
+    states = tuple(state_of(rank, case) for at, rank in ranks.items() if at not in case.without)
+    num_unseen = case.job.ranks - len(states)
+    hang = Hang(limit_seconds=120.0, ranks=states, states=states, num_unseen=num_unseen)
+    assert (hang.missing.ranks, hang.missing.kind) == (case.ranks, case.kind), hang.missing.why
+    fields = json.loads(json.dumps(hang_fields(hang)))
+    event = Event(kind="hang", job_id="job", attempt=0, fields=fields, time=1e9, node="n1")
+    (record,) = hangs_of([event], 0)
+    assert record.found == hang.missing
+
+
+def test_nodes_that_hang_together_are_judged_by_the_ranks_of_all() -> None:
+    """Each node sees a rank behind its others; only one of them is behind all."""
+    steps = {"n1": {0: 41, 1: 42}, "n2": {2: 39, 3: 42}}
+    events = []
+    for node, by_rank in steps.items():
+        states = tuple(RankState(rank=r, phase="forward", step=s) for r, s in by_rank.items())
+        hang = Hang(limit_seconds=120.0, ranks=states, states=states, num_unseen=2)
+        fields = json.loads(json.dumps(hang_fields(hang)))
+        events.append(
+            Event(kind="hang", job_id="job", attempt=0, fields=fields, time=1e9, node=node)
+        )
+    assert [record.missing for record in hangs_of(events, 0)] == [(2,), (2,)]
+
+
+def entry(number: int, operation: str, **fields: Any) -> dict[str, Any]:
+    names = {"process_group": ["0", "default_pg"], "profiling_name": f"nccl:{operation}"}
+    return names | {"collective_seq_id": number, "state": "scheduled"} | fields
+
+
+@pytest.mark.parametrize(
+    ("entries", "launched"),
+    [
+        ([entry(7, "all_reduce", state="completed")], {"0": Launched(7, "all_reduce")}),
+        (
+            [entry(9, "barrier"), entry(8, "all_reduce"), entry(7, "all_gather", retired=True)],
+            {"0": Launched(9, "barrier", (8, "all_reduce"))},
+        ),
+        ([entry(7, "send 0->1", is_p2p=True), {"process_group": 3}, 5], {}),
+        (None, {}),
+    ],
+)
+def test_a_dump_says_how_many_collectives_a_rank_has_launched(
+    entries: list[Any] | None, launched: dict[str, Launched]
+) -> None:
+    assert launched_by_dump(json.dumps({"entries": entries}).encode()) == launched
+    assert launched_by_dump(b"{") == {}
+
+
+@pytest.mark.parametrize(
+    ("phases", "steps", "missing"),
+    [
+        ("done sync sync sync", (9, 9, 9, 9), (0,)),
+        ("done done sync done", (9, 9, 9, 9), (0, 1, 3)),
+        ("done sync backward sync", (5, 9, 9, 9), (0,)),
+        ("done other", (9, 9), (1,)),  # saves its model after the loop
+        ("done sync data sync", (9, 9, 9, 9), (2,)),
+        ("done sync sync", (9, 9, 8), (2,)),
+    ],
+)
+def test_who_has_finished_is_waited_for_by_who_is_in_another_step(
+    phases: str, steps: tuple[int, ...], missing: tuple[int, ...]
+) -> None:
+    states = [
+        RankState(rank=rank, phase=phase, step=step)
+        for rank, (phase, step) in enumerate(zip(phases.split(), steps, strict=True))
+    ]
+    assert find_missing(states, len(states)).ranks == missing

@@ -12,7 +12,11 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.headline import findings
 from lockstep_reports.recording.account import Account, divide
-from lockstep_reports.recording.steps import Steps, timed_steps
+from lockstep_reports.recording.align import Bound, Window, align, cut_before, cut_inside, drift_of
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import DurationHistogram, Steps, timed_steps
+from lockstep_reports.search.score import score
+from lockstep_reports.verdict.judge import judge
 
 from ..synthetic_job import Slow, SyntheticJob, recording_of
 
@@ -152,3 +156,116 @@ def test_lost_time_is_the_same_in_the_losses_the_goodput_and_the_money() -> None
     assert analysis.cost.lost_seconds == pytest.approx(total)
     waiting = analysis.goodput.seconds["straggler_wait"]
     assert waiting == pytest.approx(analysis.cost.lost_gpu_seconds, rel=0.01)
+
+
+def test_begins_and_arrivals_of_steps_lie_on_the_common_clock() -> None:
+    job = SyntheticJob(ranks=6, nodes=3, slow=(Slow(rank=2),))
+    true = align(job.steps())
+    skewed = align(replace(job, clock_skew={2: 0.03}).steps())
+    np.testing.assert_allclose(skewed.start, true.start, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(skewed.last_arrival, true.last_arrival, rtol=0, atol=1e-6)
+    assert skewed.offsets == pytest.approx({"node-0": 0.0, "node-1": 0.0, "node-2": 0.03}, abs=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_nodes_are_put_on_one_clock_from_two_on(nodes: int) -> None:
+    job = SyntheticJob(ranks=6, nodes=nodes, clock_skew={0: 0.03})
+    offsets = align(job.steps()).offsets
+    assert offsets["node-0"] - offsets["node-1"] == pytest.approx(0.03, abs=1e-6)
+
+
+def test_ranks_of_one_node_share_its_clock() -> None:
+    steps = SyntheticJob().steps()
+    alignment = align(steps)
+    assert (alignment.offsets, alignment.drifts) == ({"node-0": 0.0}, {"node-0": None})
+    np.testing.assert_array_equal(alignment.start, steps.start)
+
+
+def test_the_residual_is_what_no_offset_explains_and_its_tail_is_told_beside_it() -> None:
+    steps = SyntheticJob(ranks=6, nodes=3, clock_skew={1: 0.5}).steps()
+    assert align(steps).residual_seconds == pytest.approx(0.0, abs=1e-6)
+    late = np.zeros_like(steps.last_arrival)
+    late[5, ::10] = 0.004
+    alignment = align(replace(steps, last_arrival=steps.last_arrival + late))
+    assert alignment.residual_seconds == pytest.approx(0.0, abs=1e-6)
+    assert alignment.residual_p95_seconds == pytest.approx(0.004, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("count", "spacing", "is_measured"), [(90, 1.5, True), (89, 1.5, False), (90, 0.9, False)]
+)
+def test_a_drift_needs_thirty_collectives_in_each_third_and_a_minute_between_them(
+    count: int,
+    spacing: float,
+    is_measured: bool,
+) -> None:
+    time = np.arange(count, dtype=np.float64) * spacing
+    assert drift_of(time, 1e-4 * time) == (pytest.approx(1e-4) if is_measured else None)
+
+
+@pytest.mark.parametrize(("rate", "drift"), [(1e-6, 0.0), (1e-4, 1e-4)])
+def test_a_drift_that_noise_could_make_counts_as_none(rate: float, drift: float) -> None:
+    time = np.arange(300, dtype=np.float64)
+    noise = 0.002 * (-1.0) ** time
+    assert drift_of(time, rate * time + noise) == pytest.approx(drift, rel=0.05, abs=0)
+
+
+def test_what_is_unknown_has_no_drift() -> None:
+    time = np.arange(300, dtype=np.float64)
+    assert drift_of(time, np.full(300, np.nan)) is None
+
+
+WINDOW = Window(first=Bound(step=100), last=Bound(step=299))
+
+
+def recording_with_tokens() -> Recording:
+    """Rank 1 is slow from step 160 to 259, and has as many more tokens in the same steps."""
+    slow = Slow(rank=1, phase="forward", seconds=0.05, from_step=160, until_step=260)
+    steps = SyntheticJob(num_steps=400, slow=(slow,)).steps()
+    tokens = np.full_like(steps.seconds, 1000.0)
+    tokens[1, 160:260] = 3000.0
+    return recording_of(replace(steps, tokens=tokens, sequence_squares=tokens**2))
+
+
+def test_a_window_keeps_the_tokens_of_its_steps() -> None:
+    steps = cut_inside(recording_with_tokens(), WINDOW).steps
+    assert steps.tokens is not None
+    assert steps.sequence_squares is not None
+    assert steps.tokens.shape == steps.sequence_squares.shape == steps.seconds.shape
+    slow = steps.numbers[steps.tokens[1] > 1000.0]
+    assert (slow.min(), slow.max()) == (160, 259)
+
+
+def test_uneven_data_in_a_window_blames_the_workload_and_no_rank() -> None:
+    steps = cut_inside(recording_with_tokens(), WINDOW).steps
+    verdict, _ = judge(steps, score(steps))[:2]
+    assert (verdict.kind, verdict.cause) == ("workload", "tokens")
+
+
+def test_what_lies_before_a_window_keeps_its_own_tokens() -> None:
+    steps = cut_before(recording_with_tokens(), WINDOW).steps
+    assert steps.tokens is not None
+    assert steps.tokens.shape == steps.seconds.shape == (4, 100)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "quantile"),
+    [
+        ([[0], [10], [10]], 0.5, 1.5),
+        ([[4], [8], [8]], 0.5, 1.0),
+        ([[8], [8], [8]], 0.25, 0.25),
+        ([[1, 7], [2, 8], [2, 8]], 0.8, 1.0),
+        ([[1, NAN], [2, NAN], [2, NAN]], 1.0, 2.0),
+        ([[1], [1], [100]], 0.95, None),
+        ([[0], [0], [0]], 0.95, None),
+        ([[NAN], [NAN], [NAN]], 0.95, None),
+    ],
+)
+def test_a_quantile_lies_within_its_bucket_and_never_above_the_last_bound(
+    counts: list[list[float]], share: float, quantile: float | None
+) -> None:
+    durations = DurationHistogram(bounds=np.array([1.0, 2.0, INF]), counts=np.array(counts))
+    assert durations.quantile(share) == quantile

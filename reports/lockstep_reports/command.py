@@ -18,8 +18,7 @@ from lockstep_reports.document.model import Document
 from lockstep_reports.readers import ADDRESSES, ReadOptions, read_source
 from lockstep_reports.recording.align import Window, cut_before, cut_inside, parse_bound
 from lockstep_reports.recording.recording import LogRecording, Recording
-from lockstep_reports.render.html import write_board
-from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options
+from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options, write_board
 from lockstep_reports.report import make_document
 
 _BASELINE = "baseline"

@@ -17,8 +17,8 @@ from lockstep_records.files.jobs import CANDIDATE_ROOTS, page_path
 from lockstep_records.page.layout import IDENTITY
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
-from lockstep_reports.jobs_command import read
 from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers.jobs import read
 from lockstep_reports.readers.pages import NoStepsError, read_pages
 
 from ..report_command import report_json

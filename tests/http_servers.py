@@ -26,6 +26,35 @@ def serving(server: AServer) -> Iterator[AServer]:
         server.server_close()
 
 
+class Exposition(ThreadingHTTPServer):
+    """Answers every GET with the text that ``exposition`` gives, as what is scraped does."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Scrape)
+        self.target = f"127.0.0.1:{self.server_port}"
+
+    def exposition(self) -> str:
+        """The text of a scrape."""
+        raise NotImplementedError
+
+
+class _Scrape(BaseHTTPRequestHandler):
+    server: Exposition
+
+    def do_GET(self) -> None:
+        body = self.server.exposition().encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
+        pass
+
+
 class FakeLedger(ThreadingHTTPServer):
     """A ledger that keeps the deliveries it takes and answers with what a test sets."""
 

@@ -2,14 +2,13 @@
 
 import shutil
 import subprocess
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
+from http_servers import Exposition, serving
 from writers.spec_files import with_native_histograms
 
 from lockstep_alerts.writers.formats import native
@@ -21,12 +20,12 @@ _SECONDS = 90.0
 _CLASSIC = histogram_quantile(0.9, ledger.QUEUE_WAIT, "10s", CLUSTER)
 
 
-class _Histogram(BaseHTTPRequestHandler):
+class _Histogram(Exposition):
     """A histogram as the ledger serves it, whose buckets fill at different rates."""
 
     begin = time.time()
 
-    def do_GET(self) -> None:
+    def exposition(self) -> str:
         elapsed, count = time.time() - self.begin, 0
         name = ledger.QUEUE_WAIT.name
         lines = [f"# TYPE {name} histogram"]
@@ -35,15 +34,7 @@ class _Histogram(BaseHTTPRequestHandler):
             count += int(elapsed * number)
             lines.append(f'{name}_bucket{{cluster="c1",le="{bound}"}} {count}')
         lines += [f'{name}_sum{{cluster="c1"}} {count}', f'{name}_count{{cluster="c1"}} {count}']
-        body = "\n".join([*lines, ""]).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return "\n".join([*lines, ""])
 
 
 def _value(url: str, expression: str, at: float) -> float | None:
@@ -60,9 +51,8 @@ def _value(url: str, expression: str, at: float) -> float | None:
 def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
     tmp_path: Path,
 ) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Histogram) as exporter:
-        threading.Thread(target=exporter.serve_forever, daemon=True).start()
-        target = {"targets": [f"127.0.0.1:{exporter.server_port}"]}
+    with serving(_Histogram()) as exporter:
+        target = {"targets": [exporter.target]}
         config = with_native_histograms(
             {
                 "global": {"scrape_interval": "1s"},
@@ -73,8 +63,8 @@ def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
         )
         (tmp_path / "p.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         # The port of an exporter that has just been closed is free.
-        with ThreadingHTTPServer(("127.0.0.1", 0), _Histogram) as probe:
-            url = f"http://127.0.0.1:{probe.server_port}"
+        with _Histogram() as probe:
+            url = f"http://{probe.target}"
         command = [
             "prometheus3",
             f"--config.file={tmp_path / 'p.yaml'}",
@@ -90,7 +80,6 @@ def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
                 classic, converted = _both(url)
             finally:
                 server.terminate()
-        exporter.shutdown()
     assert converted == pytest.approx(classic, rel=1e-9)
 
 

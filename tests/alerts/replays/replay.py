@@ -2,17 +2,16 @@
 
 import json
 import re
-import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
+from http_servers import Exposition, serving
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.reading.model import Duration
@@ -59,7 +58,7 @@ def _with_node(series: str) -> str:
     return re.sub(r'instance="(\w+):9400"', r'\g<0>, node="\1"', series)
 
 
-class Exporter(ThreadingHTTPServer):
+class Exporter(Exposition):
     """Serves each series at its value by the time since the start; times of day stay times of day.
 
     Args:
@@ -67,15 +66,12 @@ class Exporter(ThreadingHTTPServer):
             or ``tick_seconds`` are served as Unix time.
     """
 
-    daemon_threads = True
-
     def __init__(self, series: list[Samples]) -> None:
         self._series = [Samples(_with_node(each.series), each.course) for each in series]
         self.begin = time.time()
-        super().__init__(("127.0.0.1", 0), _Exposition)
+        super().__init__()
 
     def exposition(self) -> str:
-        """The text of a scrape."""
         elapsed = time.time() - self.begin
         lines = []
         for each in self._series:
@@ -85,21 +81,6 @@ class Exporter(ThreadingHTTPServer):
             is_time = re.match(r"\w*(timestamp_seconds|tick_seconds)\b", each.series)
             lines.append(f"{each.series} {value + self.begin if is_time else value!r}")
         return "\n".join(lines) + "\n"
-
-
-class _Exposition(BaseHTTPRequestHandler):
-    server: Exporter
-
-    def do_GET(self) -> None:
-        body = self.server.exposition().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def hurried_spec() -> Spec:
@@ -199,11 +180,10 @@ class Theatre:
 @contextmanager
 def playing(folder: Path, series: list[Samples]) -> Iterator[Theatre]:
     """A stack over the hurried spec that scrapes the series once a second."""
-    with Exporter(series) as exporter:
-        threading.Thread(target=exporter.serve_forever, daemon=True).start()
+    with serving(Exporter(series)) as exporter:
         options = StackOptions(
             folder=folder,
-            targets=(f"127.0.0.1:{exporter.server_port}",),
+            targets=(exporter.target,),
             group_interval=Duration("10s"),
             ports={},
         )
@@ -215,4 +195,3 @@ def playing(folder: Path, series: list[Samples]) -> Iterator[Theatre]:
             yield Theatre(folder=folder, exporter=exporter)
         finally:
             down(folder)
-            exporter.shutdown()

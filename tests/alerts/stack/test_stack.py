@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from http_servers import Exposition, serving
 
 from lockstep_alerts.stack.command import stack as stack_group
 from lockstep_alerts.stack.servers import STATE_FILE, Running, is_alive, read_state, stop, wait_for
@@ -66,16 +66,14 @@ class Job:
         return f"{metric.name}{{{inside}}} {value!r}"
 
 
-class Agent(ThreadingHTTPServer):
+class Agent(Exposition):
     """Serves /metrics of its jobs."""
-
-    daemon_threads = True
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self._lock = threading.Lock()
         self._seen = time.monotonic()
-        super().__init__(("127.0.0.1", 0), _Exposition)
+        super().__init__()
 
     def exposition(self) -> str:
         with self._lock:
@@ -84,21 +82,6 @@ class Agent(ThreadingHTTPServer):
                 job.advance(now - self._seen)
             self._seen = now
             return "".join(f"{line}\n" for job in self.jobs for line in job.lines())
-
-
-class _Exposition(BaseHTTPRequestHandler):
-    server: Agent
-
-    def do_GET(self) -> None:
-        body = self.server.exposition().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def lockstep(*words: object) -> subprocess.CompletedProcess[str]:
@@ -127,18 +110,15 @@ class Stack:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("stack") / "st"
-    with Agent() as agent:
-        threading.Thread(target=agent.serve_forever, daemon=True).start()
-        target = f"127.0.0.1:{agent.server_port}"
+    with serving(Agent()) as agent:
         intervals = ("--interval", "1s", "--group-interval", "1s")
-        done = lockstep("stack", "up", "--dir", folder, "--target", target, *intervals)
+        done = lockstep("stack", "up", "--dir", folder, "--target", agent.target, *intervals)
         assert done.returncode == 0, done.stderr
         assert re.search(r"prometheus .*http://127\.0\.0\.1:\d+", done.stdout)
         state = read_state(folder)
         yield Stack(folder=folder, agent=agent)
         assert lockstep("stack", "down", "--dir", folder).returncode == 0
         assert not any(map(is_alive, state.values()))
-        agent.shutdown()
 
 
 @pytest.mark.server

@@ -9,9 +9,8 @@ from lockstep_alerts.checks import check, refuse_too_costly, test
 from lockstep_alerts.explain import expected_false_alarms, explain
 from lockstep_alerts.output import GENERATED, differing, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.reading.options import interval_option, spec_option
 from lockstep_alerts.routing import read_deployment
-from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.shipped import interval_option, spec_option, spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.writers import remark_on, render_for
 from lockstep_alerts.writers.formats import read_target, target_options

@@ -14,15 +14,14 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from lockstep_alerts.alert import Alert
-from lockstep_alerts.conditions.causes import causes_of_cluster, causes_of_job
 from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.joins import causes_of_cluster, causes_of_job
 from lockstep_alerts.objectives.conditions import Burn, GpuSecondBurn, SliceWorse
 from lockstep_alerts.objectives.limits import Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.output import recorded_expressions
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import interval_option, spec_option
-from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.shipped import interval_option, runbooks_path, spec_option, spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.foreign import WEIGHT

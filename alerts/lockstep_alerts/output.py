@@ -9,9 +9,7 @@ from typing import Any
 import yaml
 
 from lockstep_alerts.alert import AREAS, Alert, Area
-from lockstep_alerts.conditions.causes import causes
-from lockstep_alerts.conditions.evidence import naming_pod
-from lockstep_alerts.conditions.joins import JOB_LABELS
+from lockstep_alerts.conditions.joins import JOB_LABELS, causes, naming_pod
 from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import Deployment, alertmanager_config

@@ -5,8 +5,8 @@ from typing import Annotated
 from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.fabric import nothing_starts
-from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
 from lockstep_alerts.conditions.joins import (
+    GPU_JOIN,
     JOB_JOIN,
     JOB_LABELS,
     recent,

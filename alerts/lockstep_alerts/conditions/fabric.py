@@ -3,9 +3,14 @@
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.conditions.joins import CLUSTER_JOIN, JOB_JOIN, JOB_LABELS, NODE_LABELS
+from lockstep_alerts.conditions.joins import (
+    CLUSTER_JOIN,
+    JOB_JOIN,
+    JOB_LABELS,
+    JUDGED_EVERY_SECONDS,
+    NODE_LABELS,
+    listing,
+)
 from lockstep_alerts.conditions.wide import broken_ports, jobs_at_ports, troubled_sources
 from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.evidence import listing, naming_pod
 from lockstep_alerts.conditions.joins import (
     GPUS_OF_JOBS,
     JOB_JOIN,
     JOB_LABELS,
     MACHINE_JOIN,
     has_paused,
+    listing,
+    naming_pod,
     num_ranks,
     phase_of_most_excess,
     recent,

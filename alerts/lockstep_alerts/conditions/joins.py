@@ -1,10 +1,24 @@
-"""PromQL that several conditions share: which jobs run on a node, who is late, and why."""
+"""PromQL that conditions share: joins, faults of GPUs, evidence, and the causes of a page."""
 
+import re
 from collections.abc import Callable
 
-from lockstep_catalogue import agent, gpu, recorded, training
+from lockstep_catalogue import agent, foreign, gpu, incidents, recorded, training
 from lockstep_catalogue.foreign import ALERT_CAUSE
-from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
+from lockstep_catalogue.labels import (
+    CLOCK,
+    CLUSTER,
+    JOB_ID,
+    NAMESPACE,
+    NODE,
+    PCI_BUS_ID,
+    PHASE,
+    POD,
+    RANK,
+    STATE,
+    UUID,
+    VERDICT,
+)
 from lockstep_catalogue.metric import Label, Metric, Recorded
 from lockstep_catalogue.promql import (
     Matcher,
@@ -17,6 +31,7 @@ from lockstep_catalogue.promql import (
     one_of,
     select,
 )
+from lockstep_catalogue.training import RANK_INFO
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
@@ -156,3 +171,117 @@ def held_gpus(windows: ScrapeWindows) -> str:
 def with_cause(cause: str, expression: str) -> str:
     """Series with their cause in the label."""
     return f'label_replace({expression}, "{ALERT_CAUSE.name}", "{cause}", "", "")'
+
+
+JUDGED_EVERY_SECONDS = 10
+"""Tier of the agent's collector of verdicts."""
+HOLD_SECONDS = {"throttled": 60, "link_slow": 30}
+"""How long the agent sees these signs before it calls them a verdict (``health/signs.py``)."""
+GPU_JOIN = f"on ({names(CLUSTER, NODE, UUID)})"
+BUS_JOIN = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
+_XID_JOIN = f"on ({names(CLUSTER, NODE, incidents.XID)})"
+WHOLE_NODE = ("gpu_count_short", "driver_hung")
+"""Reasons of a failed node that name no GPU."""
+
+
+def failed_gpus() -> str:
+    """GPUs that failed: lost, silent, hung, out of spare rows."""
+    return select(incidents.GPU_HEALTH, eq(VERDICT, "failed"))
+
+
+def fatal_xids(window: str, *matchers: Matcher, has_remedy: bool = False) -> str:
+    """Fatal Xids that were reported within the window, by address on the bus.
+
+    Args:
+        window: in seconds.
+        matchers: of the series.
+        has_remedy: whether they carry the vendor's remedy by the catalogue's table.
+    """
+    # The time and not the count: a counter kept over restarts is born with old incidents.
+    lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
+    fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
+    if has_remedy:
+        return f"({lately}) * {_XID_JOIN} group_left ({incidents.REMEDY.name}) {fatal}"
+    return f"({lately}) and {_XID_JOIN} {fatal}"
+
+
+_SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
+
+
+def listing(
+    query: str,
+    item: str,
+    *labels: Label,
+    before: str = "",
+    most: int = 8,
+    order: Label | None = None,
+    end: str = ".{{ end }}",
+) -> str:
+    """A Prometheus template: the series of a query, one phrase each; nothing where there are none.
+
+    Args:
+        query: PromQL with ``%[1]s`` and so on for the values of the labels.
+        item: the phrase, a template over ``$series``, which begins with one of its labels: the
+            series come in the order of that label.
+        labels: of the alert, in the order of the query's numbers.
+        before: words before the first.
+        most: as many are named.
+        order: label in whose order they come; that label where it is None.
+        end: of the sentence and of the template; empty where an else follows.
+    """
+    first = _SERIES_LABEL.search(item)
+    assert first is not None, f"{item} names no label"
+    sorted_by = order.name if order else first[1]
+    values = " ".join(f"$labels.{label.name}" for label in labels)
+    answer = f"query (printf `topk({most}, {query})` {values})"
+    return (
+        f'{{{{ with {answer} | sortByLabel "{sorted_by}" }}}}'
+        f"{before}{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
+        f"{end}"
+    )
+
+
+def naming_pod(labels: str, before: str, after: str) -> str:
+    """A Prometheus template: the pod of the rank in ``labels``, such as ``$labels``, or nothing."""
+    matchers = ", ".join(f"{label.name}='%s'" for label in RANK_LABELS)
+    values = " ".join(f"{labels}.{label.name}" for label in RANK_LABELS)
+    query = f"query (printf \"{RANK_INFO.name}{{{matchers}, {POD.name}!=''}}\" {values})"
+    pod = "/".join(f'{{{{ . | first | label "{part.name}" }}}}' for part in (NAMESPACE, POD))
+    return f"{{{{ with {query} }}}}{before}{pod}{after}{{{{ end }}}}"
+
+
+_CAUSES_REMEMBERED = "1h"
+_MOST = 8
+_ITEM = (
+    "{{ $series.Labels.alertname }}{{ with $series.Labels.cause }} ({{ . }}){{ end }}"
+    "{{ with $series.Labels.node }} on {{ . }}{{ end }}{{ with $series.Labels.gpu }}, GPU {{ . }}"
+    "{{ end }}{{ with $series.Labels.source }} {{ . }}{{ end }} since"
+    " {{ $series.Value | humanizeTimestamp }}"
+)
+
+
+def causes_of_job(cluster: str, job_id: str) -> str:
+    """PromQL: causes of a job and of the nodes that it has or had, with the time of their begin."""
+    stands = (has(foreign.WEIGHT), *match_cluster(cluster))
+    of_job = select(foreign.ALERTS_FOR_STATE, *stands, eq(JOB_ID, job_id))
+    of_nodes = select(foreign.ALERTS_FOR_STATE, *stands, has(NODE), eq(JOB_ID, ""))
+    ranks = select(training.RANKS, *match_cluster(cluster), eq(JOB_ID, job_id))
+    here = f"on ({names(CLUSTER, NODE)}) last_over_time({ranks}[{_CAUSES_REMEMBERED}])"
+    return f"{of_job} or ({of_nodes} and {here})"
+
+
+def causes_of_cluster(cluster: str) -> str:
+    """PromQL: every cause of a cluster."""
+    return select(foreign.ALERTS_FOR_STATE, has(foreign.WEIGHT), *match_cluster(cluster))
+
+
+def match_cluster(cluster: str) -> tuple[Matcher, ...]:
+    """A matcher of the cluster; none of one without a name."""
+    return (eq(CLUSTER, cluster),) if cluster else ()
+
+
+def causes(is_of_job: bool) -> str:
+    """A template: the causes of a page."""
+    labels: tuple[Label, ...] = (CLUSTER, JOB_ID) if is_of_job else (CLUSTER,)
+    query = causes_of_job("%[1]s", "%[2]s") if is_of_job else causes_of_cluster("%[1]s")
+    return listing(f"({query})", _ITEM, *labels, most=_MOST, order=foreign.WEIGHT)

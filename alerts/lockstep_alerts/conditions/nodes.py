@@ -1,14 +1,19 @@
 """Conditions on nodes and GPUs: their faults, their loss, and what makes them slower."""
 
-from lockstep_alerts.conditions import gpu_signs
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.conditions.gpu_signs import HOLD_SECONDS, JUDGED_EVERY_SECONDS, WHOLE_NODE
 from lockstep_alerts.conditions.joins import (
+    BUS_JOIN,
     CLUSTER_JOIN,
+    GPU_JOIN,
+    HOLD_SECONDS,
+    JUDGED_EVERY_SECONDS,
     MACHINE_JOIN,
     NODE_LABELS,
+    WHOLE_NODE,
+    failed_gpus,
+    fatal_xids,
     held_gpus,
+    listing,
     ran_on,
     recent,
 )
@@ -35,9 +40,9 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
         windows: what the scrape interval decides.
         window: how long after a fatal Xid its GPU counts as faulty.
     """
-    gpus, xids = held_gpus(windows), gpu_signs.fatal_xids(f"{window.seconds}")
-    failed = f"{gpus} and {gpu_signs.GPU_JOIN} {gpu_signs.failed()}"
-    faulty = f"{failed}\nor\n{gpus} and {gpu_signs.BUS_JOIN} ({xids})"
+    gpus, xids = held_gpus(windows), fatal_xids(f"{window.seconds}")
+    failed = f"{gpus} and {GPU_JOIN} {failed_gpus()}"
+    faulty = f"{failed}\nor\n{gpus} and {BUS_JOIN} ({xids})"
     node = f"{ran_on(windows)} and {MACHINE_JOIN} {_broken_nodes()}"
     return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
 
@@ -62,8 +67,8 @@ class NodeFault(Condition):
         host_incidents = one_of(incidents.HOST_INCIDENT, *_BROKEN_HOST)
         fatal = eq(incidents.SXID_FATAL, "fatal")
         signs = (
-            gpu_signs.failed(),
-            gpu_signs.fatal_xids(f"{self.window.seconds}"),
+            failed_gpus(),
+            fatal_xids(f"{self.window.seconds}"),
             _broken_nodes(),
             f"{increase(incidents.HOST_INCIDENTS, self.window.text, host_incidents)} > 0",
             f"{increase(incidents.NVSWITCH_INCIDENTS, self.window.text, fatal)} > 0",
@@ -80,7 +85,7 @@ class NodeFault(Condition):
             "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
             ": {{ $series.Labels.remedy }}"
         )
-        xids = gpu_signs.fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS, has_remedy=True)
+        xids = fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS, has_remedy=True)
         return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
 
 

@@ -4,8 +4,8 @@ What is hit is always a job and a node on which it has ranks: idle and drained n
 nothing, and a job elsewhere in the cluster keeps its own page.
 """
 
-from lockstep_alerts.conditions.gpu_signs import GPU_JOIN
 from lockstep_alerts.conditions.joins import (
+    GPU_JOIN,
     MACHINE_JOIN,
     NODE_LABELS,
     held_gpus,

@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import DURATION, interval_option
-from lockstep_alerts.shipped import one_machine_spec_path
+from lockstep_alerts.shipped import DURATION, interval_option, one_machine_spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack import servers
 from lockstep_alerts.stack.servers import Running, is_alive, is_ready

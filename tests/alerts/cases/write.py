@@ -6,8 +6,7 @@ import click
 
 from lockstep_alerts.output import GENERATED, write_files
 from lockstep_alerts.reading.model import Duration
-from lockstep_alerts.reading.options import interval_option, spec_option
-from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.shipped import interval_option, spec_option, spec_path
 from lockstep_alerts.spec import read_spec
 
 from .promtool import rule_tests

@@ -23,9 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from alerts.situations.expand import Paging
-from alerts.situations.shipped import shipped
-from alerts.situations_second.expectation import (
+from alerts.situations.expand import Paging, shipped
+from alerts.situations_second.judge import (
     AT_RISK,
     BLIND,
     CLUSTER,
@@ -33,9 +32,12 @@ from alerts.situations_second.expectation import (
     NOT_PROGRESSING,
     Case,
     Expectation,
+    Verdict,
+    firing_of,
+    heard,
+    judged,
     page,
 )
-from alerts.situations_second.judge import Verdict, firing_of, heard, is_named, judged
 from alerts.situations_second.world import World, job
 
 HOURS, WINDOWS = 5.0, 18
@@ -179,7 +181,7 @@ def _expected(fault: str, job_id: str, at: float) -> Expectation:
 def evaluate(case: Case, paging: Paging) -> Verdict:
     """What was wrong in a window."""
     runs = heard(case, firing_of(case, paging), paging)
-    return judged(case, runs, is_named=is_named(paging))
+    return judged(case, runs)
 
 
 def add(case: Case, verdict: Verdict, month: Month) -> None:

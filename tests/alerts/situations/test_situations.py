@@ -11,9 +11,8 @@ import pytest
 
 from lockstep_catalogue import METRICS
 
-from .expand import Paging, end_of, run, situations
+from .expand import Paging, end_of, run, shipped, situations
 from .fleet import build
-from .shipped import shipped
 
 INTERVALS = (5, 15, 60)
 SITUATIONS = situations()

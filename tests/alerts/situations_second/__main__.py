@@ -12,10 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from alerts.situations.expand import Paging
-from alerts.situations.shipped import shipped
+from alerts.situations.expand import Paging, shipped
 
-from .judge import SCRAPE, Heard, firing_of, heard, is_named, judged
+from .judge import SCRAPE, Heard, firing_of, heard, judged
 from .not_met import CASES, FILE
 
 
@@ -23,7 +22,7 @@ def evaluate(number: int, paging: Paging) -> tuple[list[str], list[Heard]]:
     """What is wrong in a situation, and all that was heard in it."""
     case = CASES[number]
     runs = heard(case, firing_of(case, paging), paging)
-    return judged(case, runs, is_named=is_named(paging)).sentences, runs
+    return judged(case, runs).sentences, runs
 
 
 def main() -> None:

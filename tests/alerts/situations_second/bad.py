@@ -1,6 +1,6 @@
 """Bad days: work is being lost, and the right people hear of it once, in time, whatever else stands."""
 
-from .expectation import (
+from .judge import (
     AT_RISK,
     BLIND,
     CLUSTER,

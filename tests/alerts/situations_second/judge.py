@@ -1,4 +1,4 @@
-"""Compares what a situation's people hear with what they should hear."""
+"""What people should hear of a situation, and what of that they do not hear, late, or falsely."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,70 @@ from alerts.situations.fleet import build
 from alerts.situations.ruler import Ruler, prometheus
 from lockstep_alerts.stack.servers import RESEND_SECONDS
 
-from .expectation import NOT_PROGRESSING, NOTICE, PAGES, TICKET, Case, Expectation
+from .world import World
 
 SCRAPE = 60.0
 GAP_SECONDS = 300.0  # an alert that is back within the group's interval notifies nobody anew
 VALID_SECONDS = 4 * RESEND_SECONDS
 """How long an alert of a Prometheus that is away stands in Alertmanager."""
 Key = tuple[str, ...]
+
+
+NOT_PROGRESSING, LOSING, AT_RISK = "JobNotProgressing", "JobLosing", "WorkAtRisk"
+CLUSTER, BLIND = "ClusterLosing", "Blind"
+TICKET = "ticket"  # anything below a page, the owner's alerts too
+NOTICE = "notice"  # a page or a ticket: somebody hears of it
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One notification about an object.
+
+    Attributes:
+        kinds: names of pages any of which is right, or ``TICKET``, or ``NOTICE``.
+        about: labels of the notification, such as ``{"job_id": "A"}``.
+        at: minute in which the loss begins; nothing may be notified before it.
+        within: minutes after it until which the notification comes.
+    """
+
+    kinds: tuple[str, ...]
+    about: dict[str, str]
+    at: float
+    within: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation and all that people may hear of it.
+
+    Attributes:
+        hours: length.
+        expectations: the notifications that come, each once; no page comes beside them.
+        is_quiet: whether no ticket either comes beside them.
+        is_ordinary: whether it is a day on which nobody may be woken.
+    """
+
+    name: str
+    world: World
+    hours: float
+    expectations: Sequence[Expectation] = ()
+    is_quiet: bool = False
+    is_ordinary: bool = True
+
+
+def page(
+    kind: str | tuple[str, ...], about: str, at: float, within: float, cluster: str = ""
+) -> Expectation:
+    """A page about a job; about a cluster where ``about`` is empty; a node's name begins with n."""
+    labels = {"node" if about[0] == "n" else "job_id": about} if about else {}
+    if cluster:
+        labels["cluster"] = cluster
+    return Expectation((kind,) if isinstance(kind, str) else kind, labels, at, within)
+
+
+def ticket(about: str, at: float, within: float) -> Expectation:
+    """Below a page: of operators or of the owner."""
+    return page(TICKET, about, at, within)
 
 
 @dataclass(frozen=True)
@@ -105,14 +162,12 @@ class Verdict:
         ]
 
 
-def judged(case: Case, runs: Sequence[Heard], *, is_named: bool) -> Verdict:
+def judged(case: Case, runs: Sequence[Heard]) -> Verdict:
     """What is silent, late, twice, or heard by nobody's wish."""
     unmet: list[tuple[Expectation, str]] = []
     explained: set[int] = set()
     for expected in case.expectations:
-        unmet += (
-            (expected, text) for text in _missing(expected, runs, explained, is_named=is_named)
-        )
+        unmet += ((expected, text) for text in _missing(expected, runs, explained))
     right = [run for run in runs if id(run) in explained]
     surplus = [run for run in runs if id(run) not in explained]
     # A page of the same job while one stands is its next state, and no second incident.
@@ -124,18 +179,8 @@ def judged(case: Case, runs: Sequence[Heard], *, is_named: bool) -> Verdict:
     return Verdict(unmet, pages, tickets)
 
 
-def is_named(paging: Paging) -> bool:
-    """Whether these rules have the five pages by name."""
-    text = "\n".join(path.read_text(encoding="utf-8") for path in paging.rule_files)
-    return all(f"{name}\n" in text for name in PAGES)
-
-
-def _missing(
-    expected: Expectation, runs: Sequence[Heard], explained: set[int], *, is_named: bool
-) -> Iterable[str]:
-    matching = [
-        run for run in runs if _is_about(run, expected) and _is_of_kind(run, expected, is_named)
-    ]
+def _missing(expected: Expectation, runs: Sequence[Heard], explained: set[int]) -> Iterable[str]:
+    matching = [run for run in runs if _is_about(run, expected) and _is_of_kind(run, expected)]
     begin, deadline = expected.at * 60, (expected.at + expected.within) * 60
     in_time = [run for run in matching if begin <= run.begin <= deadline]
     later = [run for run in matching if run.begin > deadline]
@@ -164,15 +209,12 @@ def _is_about(run: Heard, expected: Expectation) -> bool:
     return True
 
 
-def _is_of_kind(run: Heard, expected: Expectation, is_named: bool) -> bool:
+def _is_of_kind(run: Heard, expected: Expectation) -> bool:
     if NOTICE in expected.kinds:
         return True
     if TICKET in expected.kinds or run.kind == "tickets":
         return TICKET in expected.kinds and run.kind == "tickets"
-    if is_named:
-        return any(run.labels["alertname"].endswith(kind) for kind in expected.kinds)
-    is_of_job = any(kind.startswith(("Job", "Work")) for kind in expected.kinds)
-    return is_of_job or "job_id" not in run.labels
+    return any(run.labels["alertname"].endswith(kind) for kind in expected.kinds)
 
 
 def _key(labels: Mapping[str, str]) -> Key:

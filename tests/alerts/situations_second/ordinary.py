@@ -5,7 +5,7 @@ heal themselves (Llama 3: 419 in 54 days on 16,384 GPUs), failures of users (Acm
 evaluations, preemption (Bamboo), fail-slows of minutes (Greyhound), repairs of nodes (OPT, Imbue).
 """
 
-from .expectation import Case, Expectation, ticket
+from .judge import Case, Expectation, ticket
 from .world import World, job
 
 TEN = {f"J{number}": job(1) for number in range(1, 11)}

@@ -1,148 +1,23 @@
 """The training loop, to be read top to bottom: a GPT on real text, by several ranks in lockstep."""
 
-import math
-import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 
 import lockstep
 from lockstep_trainer.checkpoints.checkpointer import Checkpointer, facts_of
+from lockstep_trainer.checkpoints.preemption import Preemption, handle_sigterm
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data.batches import batches_of, prefetch, windows_at
-from lockstep_trainer.data.corpus import Text
+from lockstep_trainer.data.batches import batches_of, prefetch
 from lockstep_trainer.data.shards import read_data
+from lockstep_trainer.evaluate import held_out_loss
 from lockstep_trainer.faults.parse import inject
-from lockstep_trainer.layout.world import Layout, World, process_group
+from lockstep_trainer.layout.world import World, process_group
 from lockstep_trainer.model.gpt import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
 from lockstep_trainer.parallel import STRATEGIES, layout_of, parallelize
-from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.progress import Progress, Summary, Work, finite
-
-_KEY = "lockstep/stop"
-_GRACE_EXCEEDED = 1
-
-
-class Preemption:
-    """The agreement of the ranks to stop after one step.
-
-    Args:
-        last: last step of the run, after which it ends anyway.
-        same_step: whether a step needs all ranks; else each stops after its own.
-    """
-
-    def __init__(self, world: World, *, every: int, last: int, same_step: bool = True) -> None:
-        assert world.store is not None
-        self._store, self._every, self._last = world.store, every, last
-        self._same_step = same_step
-        self._requested = threading.Event()
-        self._has_written = False
-
-    @property
-    def is_requested(self) -> bool:
-        """Whether this rank knows of a request, by a signal or from the others."""
-        return self._requested.is_set()
-
-    def request_stop(self) -> None:
-        """Asks this rank to stop; the others learn it through the store."""
-        self._requested.set()
-
-    def should_stop(self, step: int) -> bool:
-        """Whether all ranks stop after this step; every rank has to call it after each step."""
-        is_check = step % self._every == 0 and step != self._last
-        # Below, not equal: a rank may check this step before another one writes its number.
-        agreed = is_check and self._store.check([_KEY])
-        agreed = agreed and (not self._same_step or int(self._store.get(_KEY)) < step)
-        if agreed:
-            self._requested.set()
-        elif self.is_requested and not self._has_written:
-            # compare_set writes only if the key is not set: the first number stays.
-            self._store.compare_set(_KEY, "", str(step))
-            self._has_written = True
-        return agreed
-
-
-@contextmanager
-def handle_sigterm(preemption: Preemption, grace_seconds: float) -> Iterator[None]:
-    """Turns SIGTERM into a request to stop, also while the loop waits in a collective.
-
-    A rank that is still in the context ``grace_seconds`` after the signal is ended with exit
-    status 1. A Python handler alone would be too late: it runs when the main thread returns from C,
-    and a collective that waits for a lost peer does not return. So a thread reads the wake-up pipe.
-    """
-    read_end, write_end = os.pipe()
-    # signal.set_wakeup_fd requires a non-blocking descriptor.
-    os.set_blocking(write_end, False)
-    done = threading.Event()
-    listener = threading.Thread(
-        # A daemon, so that a loop that raises is not kept alive by the listener.
-        target=_listen,
-        args=(read_end, preemption, grace_seconds, done),
-        daemon=True,
-    )
-    before_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
-    listener.start()
-    try:
-        yield
-    finally:
-        done.set()
-        signal.set_wakeup_fd(before_fd)
-        os.close(write_end)
-        listener.join()
-        os.close(read_end)
-        # A launcher sends SIGTERM when the first rank has left. Ignored, it cannot spoil the exit
-        # status of the others; a handler would be gone in the last moments of the interpreter.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if preemption.is_requested else before)
-
-
-def _listen(
-    read_end: int, preemption: Preemption, grace_seconds: float, done: threading.Event
-) -> None:
-    while number := os.read(read_end, 1):
-        if number[0] == signal.SIGTERM:
-            preemption.request_stop()
-            if not done.wait(grace_seconds):
-                sys.stderr.write(f"lockstep: not done {grace_seconds:g} s after SIGTERM: ended\n")
-                # os._exit flushes nothing, and sys.exit would only end this thread.
-                sys.stderr.flush()
-                os._exit(_GRACE_EXCEEDED)
-            return
-
-
-def held_out_loss(
-    model: ParallelModel, text: Text, config: TrainConfig, world: World, layout: Layout
-) -> float:
-    """Mean loss in nats per byte over windows spread evenly over the text; equal on all ranks.
-
-    Every data rank scores the same number of windows, so that all run the same collectives.
-    """
-    last, batch = len(text) - 1 - config.sequence, config.samples_per_step
-    # Rounded up: a rank without windows in a round would miss its collectives.
-    rounds = math.ceil(config.eval_windows / (batch * layout.data_ranks))
-    starts = np.linspace(0, last, rounds * batch * layout.data_ranks).astype(np.int64)
-    own_starts = starts[layout.data_rank(world.rank) :: layout.data_ranks].reshape(rounds, batch)
-    # float64: a float32 sum over many windows would lose digits of the loss.
-    total = torch.zeros(2, dtype=torch.float64, device=world.device)
-    for part in model.parts:
-        part.eval()
-    for batch_starts in own_starts:
-        x, y = windows_at(text, batch_starts, config.sequence)
-        total[0] += model.loss(x.to(world.device), y.to(world.device))
-        total[1] += 1
-    for part in model.parts:
-        part.train()
-    dist.all_reduce(total)
-    return float(total[0] / total[1])  # sync point: waits for the GPU
 
 
 def train(config: TrainConfig, world: World) -> Summary:

@@ -6,14 +6,14 @@ import time
 
 from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
 
+from lockstep_trainer.checkpoints.preemption import Preemption, handle_sigterm
 from lockstep_trainer.layout.world import World
-from lockstep_trainer.train import Preemption, handle_sigterm
 
 # Waits in one call of C, as in a collective, in which no Python handler can run.
 STUCK = """
 import ctypes, sys
 from torch._C._distributed_c10d import HashStore
-from lockstep_trainer.train import Preemption, handle_sigterm
+from lockstep_trainer.checkpoints.preemption import Preemption, handle_sigterm
 from lockstep_trainer.layout.world import World
 
 with handle_sigterm(Preemption(World(store=HashStore()), every=1, last=9), 0.2):

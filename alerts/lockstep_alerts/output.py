@@ -62,7 +62,14 @@ def newest_of_equal(expression: str) -> str:
     only one of them still has the one that has it, and of another gauge either, which are at most
     a scrape apart.
     """
-    return _READ.sub(lambda found: f"max without (instance, job) ({found[0]})", expression)
+    return _READ.sub(_newest, expression)
+
+
+def _newest(found: re.Match[str]) -> str:
+    aggregation, read, end = found.groups(default="")
+    if aggregation and end:
+        return found[0]
+    return f"{aggregation}max without (instance, job) ({read}){end}"
 
 
 _EXPRESSIONS: dict[Recorded, Expression] = {

@@ -181,16 +181,15 @@ def _state(entry: Any) -> RankState | None:
 
 
 def _launched(value: Any) -> dict[str, Launched]:
-    """Collectives by group: a number, an operation, and number and operation of the oldest."""
+    """Collectives by group, as ``Launched`` has them."""
     found = {}
     for group, numbers in list(value.items())[:_MAX_GROUPS] if isinstance(value, dict) else ():
-        number, operation, oldest = (
-            (*numbers, "", None)[:3] if isinstance(numbers, list) else 3 * (0,)
-        )
+        given = numbers if isinstance(numbers, list) else [None]
+        number, operation, oldest, times = (*given, *(None, "", None, 0)[len(given) :])[:4]
         if is_count(number) and isinstance(operation, str):
             is_pair = isinstance(oldest, list) and len(oldest) == 2 and is_count(oldest[0])  # noqa: PLR2004  # a pair
             pair = (oldest[0], str(oldest[1])) if is_pair else None
-            found[str(group)] = Launched(number, operation, pair)
+            found[str(group)] = Launched(number, operation, pair, times if is_count(times) else 0)
     return found
 
 

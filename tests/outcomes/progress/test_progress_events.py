@@ -401,6 +401,39 @@ def test_a_dump_says_how_many_collectives_a_rank_has_launched(
     assert launched_by_dump(b"{") == {}
 
 
+STEP = ["broadcast", "all_reduce", "all_reduce"]
+EPOCH = [*STEP * 4, "barrier"]
+
+
+@pytest.mark.parametrize(
+    ("before", "called", "missing"),
+    [
+        (STEP * 20, "broadcast barrier", (1,)),
+        (STEP * 20, "all_gather broadcast", (0,)),
+        ([*EPOCH * 3, *STEP * 2], "barrier broadcast", (0,)),
+        ([*STEP * 20, "barrier"], "broadcast barrier", (1,)),  # its next epoch has no step
+        (STEP * 20, "all_reduce barrier scatter", (1, 2)),
+        (STEP * 20, "broadcast barrier barrier", (0,)),  # most know better than before
+        (STEP * 20, "all_reduce broadcast", (0, 1)),  # one of them left out another's call
+        (STEP * 4, "broadcast barrier", (0, 1)),
+        ([], "broadcast barrier", (0, 1)),
+    ],
+)
+def test_of_as_many_ranks_in_unlike_collectives_who_calls_what_no_step_has_is_named(
+    before: list[str], called: str, missing: tuple[int, ...]
+) -> None:
+    states = []
+    for rank, operation in enumerate(called.split()):
+        entries = [entry(n, each, retired=True) for n, each in enumerate(before, start=1)]
+        entries.append(entry(len(before) + 1, operation))
+        launched = launched_by_dump(json.dumps({"entries": entries}).encode())
+        states.append(RankState(rank=rank, phase="sync", step=19, launched=launched))
+    hang = Hang(limit_seconds=9.0, ranks=tuple(states), states=tuple(states), num_unseen=0)
+    fields = json.loads(json.dumps(hang_fields(hang)))
+    (record,) = hangs_of([Event(kind="hang", job_id="j", attempt=0, fields=fields)], 0)
+    assert (record.missing, record.found) == (missing, hang.missing), hang.missing.why
+
+
 @pytest.mark.parametrize(
     ("phases", "steps", "missing"),
     [

@@ -136,7 +136,7 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
     [
         (("alerts",), "yaml", "alerts"),
         (("stack",), "rich", "alerts"),
-        (("dashboards",), "yaml", "dashboards"),
+        (("dashboards",), "rich", "dashboards"),
         (("report", "x"), "msgspec", "reports"),
         (("top", "--once"), "numpy", "reports"),
         (("agent", "--once"), "prometheus_client", "agent"),

@@ -41,7 +41,10 @@ SLO_GOALS = {{
 '''
 
 
-_HEAD = "# Written by `make generate` from alerts/slos.yaml and lockstep_alerts/scrapes.py.\n"
+_HEAD = (
+    "# Written by `make generate` from alerts/slos.yaml and"
+    " alerts/lockstep_alerts/stack/servers.py.\n"
+)
 _PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml \
 --rules.alert.resend-delay=3m
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]

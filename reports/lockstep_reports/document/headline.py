@@ -159,7 +159,9 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
             yield Finding("slow", "The workload was slow, no rank.")
         return
     lost = analysis.slow_lost_ratio
-    if lost is None or lost >= MIN_SHARE:
+    # An episode that the verdict passes over, as noise of a busy host makes such, names nobody.
+    is_named = analysis.verdict.kind in {"rank", "group"}
+    if is_named and (lost is None or lost >= MIN_SHARE):
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.cause is not None:
@@ -214,7 +216,9 @@ def _who_was_slow(analysis: StepAnalysis) -> Finding:
             f"{duration(analysis.slow_lost_seconds)} lost, "
             f"{percent(analysis.slow_lost_ratio)} of the run."
         )
-        return Finding("nobody", "Nobody was slow by more than 1 % of the run.", (remark,))
+        is_little = (analysis.slow_lost_ratio or 0.0) < MIN_SHARE
+        beyond = " by more than 1 % of the run" if is_little else " beyond what a busy host makes"
+        return Finding("nobody", f"Nobody was slow{beyond}.", (remark,))
     if not len(analysis.steps.numbers) and analysis.outcome != "running" and analysis.recording.end:
         return Finding("unknown", "No step was completed.")
     evidence = analysis.verdict.evidence[:1]

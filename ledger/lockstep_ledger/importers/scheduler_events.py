@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lockstep_ledger.merge.precedence import SCHEDULER
 from lockstep_outcomes.joblogs.model import JobLog
 from lockstep_outcomes.joblogs.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.read import read_log
@@ -13,8 +14,6 @@ from lockstep_records.events.event import Event, stable_id
 
 REPEAT_SECONDS = 86_400.0
 """After which a feed says again what still runs: what nobody speaks of is billed for a week."""
-SCHEDULER_NODE = ""
-"""The node of a word on the whole job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +30,7 @@ class JobEvents:
     source: str
     job_id: str
     cluster: str
-    node: str = SCHEDULER_NODE
+    node: str = SCHEDULER
 
     def event(
         self,

@@ -206,17 +206,16 @@ _FAILURES = {
 
 def mark_of(event: Event) -> Mark | None:
     """What an event reports; None where it counts nothing."""
-    counted_by = _COUNTED_BY.get(event.kind)
-    number = event.count(counted_by) if counted_by else None
+    number = event.count("step" if event.kind in _STEP_KINDS else "total")
     if event.kind == "checkpoint_durable":
         return "checkpoint", event.attempt, -1 if number is None else number
-    if not number:
-        return None
-    if event.kind == "job_resumed":
+    if event.kind == "job_resumed" and number:
         return "resumed", event.attempt, int(event.fields.get("fallback") is True)
-    if event.kind == "checkpoint_failed":
+    if event.kind == "checkpoint_failed" and number:
         return event.text("outcome") or "failed", event.attempt, number
-    return event.kind, event.attempt, number
+    return (
+        (event.kind, event.attempt, number) if event.kind == "restore_failed" and number else None
+    )
 
 
 def group_of(counted: Mark) -> Mark:
@@ -248,7 +247,4 @@ def tally(group: Mark, times: Mapping[int, float]) -> tuple[dict[str, int], list
     return {what: highest}, rows
 
 
-_COUNTED_BY = {
-    "checkpoint_durable": "step", "job_resumed": "step", "checkpoint_failed": "total",
-    "restore_failed": "total",
-}  # fmt: skip
+_STEP_KINDS = frozenset({"checkpoint_durable", "job_resumed"})

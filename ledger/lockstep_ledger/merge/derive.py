@@ -20,7 +20,7 @@ from lockstep_ledger.merge.outcome import Settlement, SettleTimeouts, Verdict, j
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
 from lockstep_ledger.merge.record import Record, RunRecord, sum_runs
 from lockstep_ledger.merge.runs import SLACK_SECONDS, TOGETHER_SECONDS, Run, runs_of
-from lockstep_ledger.merge.spans import PART_PREFIX, Span
+from lockstep_ledger.merge.spans import Span
 from lockstep_ledger.merge.sweep import Source
 from lockstep_outcomes.evidence import NodeEvent
 from lockstep_outcomes.progress.goodput import JobGoodput
@@ -63,10 +63,9 @@ class Derivation:
     ) -> None:
         self._facts, self._incidents = facts, incidents
         scheduler = sources[SCHEDULER].spans if SCHEDULER in sources else []
-        nodes = [span for name, source in sources.items() if name[:1] not in {"", PART_PREFIX}
-                 for span in source.spans]  # fmt: skip
-        parts = [span for name, source in sources.items() if name[:1] == PART_PREFIX
-                 for span in source.spans]  # fmt: skip
+        nodes = [span for source in sources.values() if source.is_node for span in source.spans]
+        others = [s for source in sources.values() if not source.is_node for s in source.spans]
+        parts = [span for span in others if span.node != SCHEDULER]
         self.num_spans = len(scheduler) + len(nodes) + len(parts)
         self.runs = runs_of(nodes, scheduler, parts, facts)
         self._own_start = min((s.begin for s in scheduler if s.has_start), default=None)
@@ -137,10 +136,8 @@ class Derivation:
         for name, stated in _STATED_NUMBERS.items():
             setattr(record, name, facts.value(stated))
         record.voucher = facts.voucher
-        submitted = [time for time in facts.submitted if time is not None]
-        record.submitted = min(submitted, default=None)
-        started = [run.begin for run in self.runs if run.has_start]
-        record.started = started[0] if started else None
+        record.submitted = min((t for t in facts.submitted if t is not None), default=None)
+        record.started = next((run.begin for run in self.runs if run.has_start), None)
         self._wait(record)
         self._count(record)
 

@@ -137,11 +137,9 @@ class Run:
         newest = {span.node: span for span in spans}
         self.newest = [newest[node] for node in sorted(newest)]
         self.has_end = self.scheduler_end is not None or any(s.end is not None for s in self.newest)
-        ends = [
-            span.end for span in (*spans, *([stated] if stated else ())) if span.end is not None
-        ]
-        heard = [span.heard for span in (*spans, *([stated] if stated else ()))]
-        self.heard = max([self.begin, *ends, *heard])
+        own = [*spans, *filter(None, [stated])]
+        ends = [span.end for span in own if span.end is not None]
+        self.heard = max([self.begin, *ends, *(span.heard for span in own)])
         self.end = max(ends) if ends else self.heard
         return self
 

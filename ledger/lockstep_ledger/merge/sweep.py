@@ -89,26 +89,15 @@ class Source:
             self.note_event(event)
             return
         kind = _PART_KINDS.get(event.kind, event.kind)
-        span = self.spans[-1] if self.spans else None
-        is_open = span is not None and span.is_open
-        is_restart = (
-            is_open and span is not None and (frame.zone(span.begin) == frame.zone(event.time))
-        )
-        # A scheduler that says a start again under another id says nothing new.
-        is_same = self.name == SCHEDULER and is_open and span and span.begin == event.time
-        if (kind == "job_started" and not is_same) or (
-            kind == "attempt_started" and not is_restart
-        ):
-            self._open(event)
-        elif kind == "job_finished" and span is not None and is_open:
-            _close(span, event)
-        elif kind == "job_finished" and (span is None or self.requeue_waits is not None):
-            self._end_without_start(event)
-        elif kind == "job_finished" and span is not None:
-            _note_stray(span, event)
+        going = next((span for span in self.spans[-1:] if span.is_open), None)
+        if kind in _STARTS:
+            if going is None or self._begins_anew(kind, event.time, going, frame):
+                self._open(event)
+        elif kind == "job_finished":
+            self._end(event, going)
         elif kind == "job_requeued":
-            if span is not None and is_open:
-                span.end, span.end_received = event.time, event.received_seconds
+            if going is not None:
+                going.end, going.end_received = event.time, event.received_seconds
             self.requeue_waits = event.time
         self.note_event(event)
         if self.spans:
@@ -120,6 +109,12 @@ class Source:
                 note(span, event, before)
                 gpus = span.gpus(frame.gpus_of_node)
                 yield from count(span, event, before if has_word else gpus, gpus)
+
+    def _begins_anew(self, kind: str, time: float, going: Span, frame: Frame) -> bool:
+        """Whether a start is neither a restart in place nor said again by a scheduler."""
+        if kind == "attempt_started":
+            return frame.zone(going.begin) != frame.zone(time)
+        return self.name != SCHEDULER or going.begin != time
 
     def _open(self, event: Event, *, has_start: bool = True) -> Span:
         span = Span(
@@ -141,9 +136,13 @@ class Source:
         self.requeue_waits = None
         return span
 
-    def _end_without_start(self, event: Event) -> None:
+    def _end(self, event: Event, going: Span | None) -> None:
+        """Ends the span that goes on; without one an end is of a start that nobody stated yet."""
+        if going is None and self.spans and self.requeue_waits is None:
+            _note_stray(self.spans[-1], event)
+            return
         requeued = self.requeue_waits
-        span = self._open(event, has_start=False)
+        span = going or self._open(event, has_start=False)
         _close(span, event)
         span.after_requeue = requeued
 

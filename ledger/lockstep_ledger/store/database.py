@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     Connection,
+    Dialect,
     Engine,
     Row,
     Table,
@@ -171,9 +172,9 @@ def new_engine(url: URL) -> Engine:
     return engine
 
 
-def insert_into(dialect: str, table: Table) -> Any:
+def insert_into(dialect: Dialect, table: Table) -> Any:
     """An INSERT that may say what to do on a conflict: SQLAlchemy has one for each database."""
-    return (postgresql if dialect == "postgresql" else sqlite).insert(table)
+    return (postgresql if dialect.name == "postgresql" else sqlite).insert(table)
 
 
 def chunks_of(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
@@ -204,7 +205,7 @@ def create_tables(engine: Engine) -> int:
             # Several ledgers may start at once.
             connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
         metadata.create_all(connection)
-        row = insert_into(engine.dialect.name, store_version).values(version=VERSION)
+        row = insert_into(engine.dialect, store_version).values(version=VERSION)
         connection.execute(row.on_conflict_do_nothing())
     return VERSION
 

@@ -36,9 +36,7 @@ def keep(
         }
         for letter in refused
     ]
-    connection.execute(
-        insert_into(connection.dialect.name, dead_letters).on_conflict_do_nothing(), rows
-    )
+    connection.execute(insert_into(connection.dialect, dead_letters).on_conflict_do_nothing(), rows)
 
 
 def read_events(

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Dialect, Row, Table, bindparam, delete, insert, select, update
 
 from lockstep_ledger.merge.derive import Derivation
 from lockstep_ledger.merge.facts import JobFacts
@@ -128,11 +128,11 @@ def changed_spans(state: JobState) -> Iterator[tuple[Source, int]]:
 def upsert(connection: Connection, table: Table, rows: list[Any]) -> None:
     """Adds rows, or replaces those of the same key."""
     if rows:
-        connection.execute(_upsert_into(connection.dialect.name, table), rows)
+        connection.execute(_upsert_into(connection.dialect, table), rows)
 
 
-@functools.cache
-def _upsert_into(dialect: str, table: Table) -> Any:
+@functools.lru_cache(maxsize=8)
+def _upsert_into(dialect: Dialect, table: Table) -> Any:
     statement = insert_into(dialect, table)
     values = {c.name: statement.excluded[c.name] for c in table.c if not c.primary_key}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)

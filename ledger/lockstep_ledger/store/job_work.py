@@ -179,7 +179,7 @@ class JobWork:
         swept, rows = sweep(name, stored, frame, prefix)
         old = [event for event in stored if event.id not in self._new]
         old_rows = sweep(name, old, before, prefix)[1] if old else ()
-        return swept, rows + [WindowRow(r.time, r.slo, -r.good, -r.total) for r in old_rows]
+        return swept, rows + [row.times(-1) for row in old_rows]
 
     def _put(self, source: Source) -> None:
         if source.spans or source.requeue_waits is not None:
@@ -231,18 +231,14 @@ class JobWork:
             old = stored.get(group, {})
             earlier = {n: time for n, time in times.items() if time < old.get(n, float("inf"))}
             if earlier:
-                self._count(group, old, sign=-1)
-                self._count(group, {**old, **earlier}, sign=1)
+                for sign, marked in ((-1, old), (1, {**old, **earlier})):
+                    counts, added_rows = tally(group, marked)
+                    for name, number in counts.items():
+                        facts.counts[name] = facts.counts.get(name, 0) + sign * number
+                    self._rows += [row.times(sign) for row in added_rows]
                 key = {"job": facts.number, "what": group[0], "attempt": group[1]}
                 rows = ({**key, "number": n, "time": time} for n, time in earlier.items())
                 self._effects.marks += rows
-
-    def _count(self, group: Mark, times: dict[int, float], sign: int) -> None:
-        counts, rows = tally(group, times)
-        held = self._state.facts.counts
-        for name, number in counts.items():
-            held[name] = held.get(name, 0) + sign * number
-        self._rows += [WindowRow(r.time, r.slo, sign * r.good, sign * r.total) for r in rows]
 
     def stream_rows(self) -> list[WindowRow]:
         """The rows in the windows that follow from events: goodput, checkpoints, resumes."""

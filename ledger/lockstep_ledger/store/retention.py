@@ -150,48 +150,6 @@ _TASKS: tuple[tuple[str, type[Thinning] | type[Anonymising]], ...] = (
 )
 
 
-@dataclass(slots=True)
-class Keeper:
-    """Works through old jobs in steps of some hundred events."""
-
-    retention: Retention
-    _task: Thinning | Anonymising | None = None
-    _positions: Counter[str] = field(default_factory=Counter)
-    _rest_until: float = 0.0
-
-    def run_step(self, connection: Connection, now_seconds: float) -> bool:
-        """Does one step; returns whether there was something to do."""
-        if self._task is not None:
-            if self._task.run_step(connection):
-                column = next(name for name, kind in _TASKS if isinstance(self._task, kind))
-                _note(connection, self._task.job, column)
-                self._task = None
-            return True
-        ages = (self.retention.events_seconds, self.retention.names_seconds)
-        for (column, kind), age_seconds in zip(_TASKS, ages, strict=True):
-            if age_seconds is None or now_seconds < self._rest_until:
-                continue
-            job = self._find_next(connection, column, now_seconds - age_seconds)
-            self._positions[column] = job or 0
-            if job is not None:
-                self._task = kind(job)
-                return True
-        if now_seconds >= self._rest_until:
-            self._rest_until = now_seconds + _REST_SECONDS
-        return False
-
-    def _find_next(self, connection: Connection, column: str, before: float) -> int | None:
-        done = job_upkeep.c[column]
-        query = (
-            select(jobs.c.number)
-            .join_from(jobs, job_upkeep, jobs.c.number == job_upkeep.c.job, isouter=True)
-            .where(jobs.c.status == "finished", jobs.c.number > self._positions[column])
-            .where(jobs.c.updated < before, or_(done.is_(None), done < jobs.c.updated))
-        )
-        number: int | None = connection.execute(query.order_by(jobs.c.number).limit(1)).scalar()
-        return number
-
-
 def _read_events(connection: Connection, job: int, position: int) -> Sequence[Any]:
     query = select(events).where(events.c.job == job, events.c.sequence > position)
     return connection.execute(query.order_by(events.c.sequence).limit(_ROWS)).all()
@@ -200,7 +158,7 @@ def _read_events(connection: Connection, job: int, position: int) -> Sequence[An
 def _note(connection: Connection, job: int, column: str) -> None:
     """Notes up to which event a job is done, so that one that gets more is done again."""
     updated = connection.execute(select(jobs.c.updated).where(jobs.c.number == job)).scalar()
-    row = insert_into(connection.dialect.name, job_upkeep).values({"job": job, column: updated})
+    row = insert_into(connection.dialect, job_upkeep).values({"job": job, column: updated})
     connection.execute(row.on_conflict_do_update(index_elements=["job"], set_={column: updated}))
 
 
@@ -237,11 +195,10 @@ class Upkeep:
 
     engine: Engine
     retention: Retention
-    _keeper: Keeper = field(init=False)
     _trimmed_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._keeper = Keeper(self.retention)
+    _task: Thinning | Anonymising | None = None
+    _positions: Counter[str] = field(default_factory=Counter)
+    _rest_until: float = 0.0
 
     def take_turn(self, now_seconds: float) -> None:
         """Works for a moment, or for one step where that takes longer."""
@@ -257,7 +214,39 @@ class Upkeep:
         while is_busy and time.monotonic() < end_seconds:
             with self.engine.begin() as connection:
                 is_busy = roll_up(connection, now_seconds)
-                is_busy = self._keeper.run_step(connection, now_seconds) or is_busy
+                is_busy = self._work(connection, now_seconds) or is_busy
+
+    def _work(self, connection: Connection, now_seconds: float) -> bool:
+        """Does one step with old jobs; returns whether there was something to do."""
+        if self._task is not None:
+            if self._task.run_step(connection):
+                column = next(name for name, kind in _TASKS if isinstance(self._task, kind))
+                _note(connection, self._task.job, column)
+                self._task = None
+            return True
+        ages = (self.retention.events_seconds, self.retention.names_seconds)
+        for (column, kind), age_seconds in zip(_TASKS, ages, strict=True):
+            if age_seconds is None or now_seconds < self._rest_until:
+                continue
+            job = self._find_next(connection, column, now_seconds - age_seconds)
+            self._positions[column] = job or 0
+            if job is not None:
+                self._task = kind(job)
+                return True
+        if now_seconds >= self._rest_until:
+            self._rest_until = now_seconds + _REST_SECONDS
+        return False
+
+    def _find_next(self, connection: Connection, column: str, before: float) -> int | None:
+        done = job_upkeep.c[column]
+        query = (
+            select(jobs.c.number)
+            .join_from(jobs, job_upkeep, jobs.c.number == job_upkeep.c.job, isouter=True)
+            .where(jobs.c.status == "finished", jobs.c.number > self._positions[column])
+            .where(jobs.c.updated < before, or_(done.is_(None), done < jobs.c.updated))
+        )
+        number: int | None = connection.execute(query.order_by(jobs.c.number).limit(1)).scalar()
+        return number
 
 
 def roll_up(connection: Connection, now_seconds: float) -> bool:
@@ -284,9 +273,7 @@ def _move(connection: Connection, table: Table, own: list[Any], key: tuple[int, 
     names = [table.c[name] for name in _GROUP]
     sums = (func.sum(table.c.good), func.sum(table.c.total))
     query = select(*map(literal, key), *names, *sums).where(*own).group_by(*names)
-    moved = insert_into(connection.dialect.name, slo_rollups).from_select(
-        slo_rollups.c.keys(), query
-    )
+    moved = insert_into(connection.dialect, slo_rollups).from_select(slo_rollups.c.keys(), query)
     added = {name: slo_rollups.c[name] + moved.excluded[name] for name in ("good", "total")}
     keys = list(slo_rollups.primary_key)
     connection.execute(moved.on_conflict_do_update(index_elements=keys, set_=added))

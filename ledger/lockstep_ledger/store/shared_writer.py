@@ -33,6 +33,7 @@ _PROBE_SECONDS = 10.0
 # Longer than any commit; an answer that has not come by then is lost, and its connection is cut.
 ANSWER_SECONDS = 20.0
 _TICK_SECONDS = 1.0
+_OLDEST = select(inbox).order_by(inbox.c.number).limit(_BATCH)
 
 
 class LeadLostError(SQLAlchemyError):
@@ -203,19 +204,30 @@ class SharedWriter:
             self._engine.dispose()
 
     def _put(self, submissions: Sequence[Submission]) -> None:
+        """Leaves checked events for the leader, who alone can tell which of them are duplicates."""
+        rows = [
+            {"client": s.client[:200], "events": _encode(_Left(s.speaker, [*s.events])).decode()}
+            for s in submissions
+            if s.events
+        ]
         with self._engine.begin() as connection:
-            put_in_inbox(connection, submissions, time.time())
+            if rows:
+                connection.execute(insert(inbox), rows)
+            for submission in submissions:
+                letters.keep(connection, submission.refused, submission.client, time.time())
+                submission.stored = len(submission.events)
 
     def _remove_from_inbox(self) -> None:
         """Stores what others took; what is stored twice, after a kill between, counts once."""
         for _ in range(_MAX_BATCHES if self._is_shareable or self.inbox_size else 0):
             with self._engine.connect() as connection:
-                waiting = read_inbox(connection, _BATCH)
+                waiting = connection.execute(_OLDEST).all()
             if not waiting or self._writer is None:
                 break
-            self._writer.write(list(waiting.values()))
+            left = [(row.client, _decode(row.events)) for row in waiting]
+            self._writer.write([Submission(o.events, [], client, o.speaker) for client, o in left])
             with self._engine.begin() as connection:
-                remove_from_inbox(connection, list(waiting))
+                remove_from_inbox(connection, [row.number for row in waiting])
             self._begin_seconds = time.monotonic()
 
     def _cut_lost(self) -> None:
@@ -243,38 +255,9 @@ class _Left(msgspec.Struct, array_like=True):
 _decode = msgspec.json.Decoder(_Left).decode
 
 
-def put_in_inbox(
-    connection: Connection, submissions: Sequence[Submission], now_seconds: float
-) -> None:
-    """Leaves checked events for the leader, who alone can tell which of them are duplicates."""
-    rows = [
-        {
-            "client": submission.client[:200],
-            "events": _encode(_Left(submission.speaker, [*submission.events])).decode(),
-        }
-        for submission in submissions
-        if submission.events
-    ]
-    if rows:
-        connection.execute(insert(inbox), rows)
-    for submission in submissions:
-        letters.keep(connection, submission.refused, submission.client, now_seconds)
-        submission.stored = len(submission.events)
-
-
 def count_inbox(connection: Connection) -> int:
     """How many deliveries wait."""
     return connection.execute(select(func.count()).select_from(inbox)).scalar() or 0
-
-
-def read_inbox(connection: Connection, limit: int) -> dict[int, Submission]:
-    """The oldest deliveries, by number."""
-    query = select(inbox).order_by(inbox.c.number).limit(limit)
-    return {
-        row.number: Submission(left.events, [], row.client, left.speaker)
-        for row in connection.execute(query)
-        for left in (_decode(row.events),)
-    }
 
 
 def remove_from_inbox(connection: Connection, numbers: Sequence[int]) -> None:

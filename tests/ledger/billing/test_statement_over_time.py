@@ -122,11 +122,11 @@ def test_a_grant_that_nobody_ends_counts_for_a_week_after_the_last_word(
     assert record["status"] == ("running" if days < 33 else "finished")
 
 
-@pytest.mark.parametrize("name", MONTHS["moments"])
+@pytest.mark.parametrize(("name", "moment"), MONTHS["moments"])
 def test_every_line_is_right_while_jobs_run_and_after_their_end(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = at(MONTHS["moments"][name])
+    now = at(moment)
     monkeypatch.setattr("time.time", lambda: now)
     pricing = Pricing(CARD, UTC)
     engine = open_store("sqlite:///:memory:")

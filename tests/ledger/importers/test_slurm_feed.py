@@ -152,10 +152,8 @@ def test_only_gpu_jobs_of_the_chosen_partitions_are_fed_and_no_array_that_waits(
     )  # fmt: skip
     events = poll(slurm.feed(Selection(partitions=frozenset({"gpu", "cpu"}))))
     assert {event.job_id for event in events} == {"9_5", "10+1"}
-    assert {tuple(event.fields["aliases"]) for event in events} == {
-        ("slurm:lab:9_5",),
-        ("slurm:lab:10+1",),
-    }
+    aliases = {alias for event in events for alias in event.fields["aliases"]}
+    assert aliases == {"slurm:lab:9_5", "slurm:lab:10+1"}
     (slurm.folder / "state.json").unlink()
     assert "7" in {event.job_id for event in poll(slurm.feed(Selection(has_cpu_jobs=True)))}
 
@@ -165,10 +163,8 @@ def test_what_never_had_a_node_never_started(slurm: Slurm) -> None:
     slurm.write(
         "period", row("7", "PREEMPTED", NOW - 60), row("7", "CANCELLED by 0", NOW - 50, **never)
     )
-    assert kinds(poll(slurm.feed())) == [
-        ("7", "job_submitted"), ("7", "job_started"), ("7", "job_finished"), ("7", "job_requeued"),
-        ("7", "job_finished"),
-    ]  # fmt: skip
+    found = [kind.removeprefix("job_") for _, kind in kinds(poll(slurm.feed()))]
+    assert found == ["submitted", "started", "finished", "requeued", "finished"]
 
 
 def test_an_end_that_is_still_to_come_waits(slurm: Slurm) -> None:
@@ -179,13 +175,14 @@ def test_an_end_that_is_still_to_come_waits(slurm: Slurm) -> None:
 
 
 def test_a_row_that_a_step_has_made_waits_for_slurmctld(slurm: Slurm) -> None:
-    slurm.write("period", row("7", "PENDING", start=NOW - 2, eligible="Unknown", tres=""))
-    feed = slurm.feed()
+    feed, half = slurm.feed(), {"start": NOW - 2, "eligible": "Unknown", "tres": ""}
+    slurm.write("period", row("7", "PENDING", **half))
     assert poll(feed) == []
-    assert kinds(list(feed.poll(NOW + 60))) == [("7", "job_submitted"), ("7", "job_started")]
-    slurm.write("period", row("8", "COMPLETED", NOW - 1, start=NOW - 2))
-    sizes = {e.kind: e.fields.get("num_gpus") for e in poll(feed, NOW + 2)}
-    assert sizes == {"job_submitted": 8, "job_started": 8, "job_finished": None}
+    slurm.write(
+        "period", row("7", "COMPLETED", NOW - 1, start=NOW - 2), row("8", "PENDING", **half)
+    )
+    found = [(event.job_id, event.fields.get("num_gpus")) for event in poll(feed, NOW + 60)]
+    assert found == [("7", 8), ("7", 8), ("7", None), ("8", None), ("8", None)]
 
 
 def test_a_state_that_is_none_is_said_in_one_sentence(slurm: Slurm) -> None:

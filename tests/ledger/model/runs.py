@@ -275,12 +275,8 @@ def _gather(orphans: Sequence[Span], num_nodes: int | None) -> list[Run]:
             for s in present
             if _last_sign(s) > span.begin + SLACK_SECONDS and s not in before[-1:]
         ]
-        nodes = [each.node for each in present]
-        grown = [
-            s
-            for s in alive
-            if not before or s.begin < left - 600.0 * (s.node in nodes[: present.index(s)])
-        ]
+        again = {id(s) for i, s in enumerate(present) if s.node in {o.node for o in present[:i]}}
+        grown = [s for s in alive if not before or s.begin < left - 600.0 * (id(s) in again)]
         is_early = bool(runs) and span.begin <= min(s.begin for s in present) + 60.0
         lacks = is_early if num_nodes is None else len({s.node for s in present}) < num_nodes
         has_room = not before and lacks

@@ -3,7 +3,6 @@
 from .scenario import ExpectedJob, ExpectedText, Situation, srun, submit, wait
 
 BOTH = ("{n1}", "{n2}")
-TORCHRUN = "torchrun --nproc-per-node 2 {script}"
 
 SITUATIONS = (
     Situation(

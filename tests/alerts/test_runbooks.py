@@ -10,9 +10,14 @@ import click
 import pytest
 import yaml
 
+from lockstep_alerts.output import UNKNOWN, alert_rule
+from lockstep_alerts.reading.model import Delivery, Duration
+from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_prometheus.promql import selectors
+
+from .cases.promtool import check_rules, every_case
 
 PAGES = sorted(runbooks_path().glob("*.md"))
 QUERY = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -92,3 +97,74 @@ def test_a_page_says_how_long_and_whether_it_can_wait() -> None:
         if re.search(r"\bdrain", text, re.IGNORECASE):
             assert "kubectl drain" in text, page.name
             assert "scontrol update" in text, page.name
+
+
+SPEC = read_spec(spec_path(), Duration("5s"))
+NAMED_ALERTS = {alert.name: alert for alert in SPEC.alerts}
+SENTENCES = {
+    ("TrainNodeFault", "a GPU is lost"): "GPU 3: lost. ",
+    ("TrainNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0: restart_node.",
+    ("TrainPortFault", "its port is down"): "mlx5_3 down.",
+}
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(("name", "case_name"), SENTENCES)
+def test_a_page_names_the_parts_that_failed(tmp_path: Path, name: str, case_name: str) -> None:
+    alert = NAMED_ALERTS[name]
+    cases = every_case(alert, SPEC.windows)
+    [case] = [each for each in cases if each.name == case_name]
+    assert case.fires is not None
+    rule = {
+        **alert_rule(alert, SPEC.windows, Delivery()),
+        "annotations": {"description": alert.condition.evidence()},
+    }
+    rules = {"groups": [{"name": "g", "rules": [rule]}]}
+    owner = dict.fromkeys(("project", "queue", "class"), UNKNOWN) if alert.is_of_job else {}
+    owner["weight"] = f"{alert.weight:02d}"
+    expected = {
+        "exp_labels": {**case.fires, "severity": alert.severity, **owner},
+        "exp_annotations": {"description": SENTENCES[name, case_name]},
+    }
+    at_time = {"eval_time": f"{case.at_seconds}s", "alertname": name, "exp_alerts": [expected]}
+    inputs = [{"series": each.series, "values": each.course.promtool(5)} for each in case.series]
+    test = {"interval": "5s", "input_series": inputs, "alert_rule_test": [at_time]}
+    tests = {"rule_files": ["r.yaml"], "evaluation_interval": "5s", "tests": [test]}
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(rules), encoding="utf-8")
+    check_rules(tmp_path, tests)
+
+
+SHIPPED_SPEC = read_spec(spec_path())
+PAGE_KINDS = {"JobNotProgressing", "JobLosing", "WorkAtRisk", "ClusterLosing", "Blind"}
+MOST_ALERTS = 40
+
+
+def test_the_pages_are_the_five_about_lost_work() -> None:
+    assert {each.name for each in SHIPPED_SPEC.alerts if each.is_page} == PAGE_KINDS
+
+
+def test_the_list_is_short() -> None:
+    assert len({each.name for each in SHIPPED_SPEC.alerts}) <= MOST_ALERTS
+
+
+def test_nothing_keeps_an_alert_quiet() -> None:
+    """Not even a page: Alertmanager inhibits by what is silenced or muted too."""
+    assert "inhibit_rules" not in alertmanager_config(Delivery())
+
+
+def test_owners_are_never_pages() -> None:
+    assert not [each.name for each in SHIPPED_SPEC.alerts if each.route and each.is_page]
+
+
+def test_pages_are_grouped_by_the_loss_and_carry_its_causes() -> None:
+    config = yaml.safe_dump(alertmanager_config(Delivery()))
+    assert "incident" in config
+    for page in filter(lambda each: each.is_page, SHIPPED_SPEC.alerts):
+        rule = yaml.safe_load(yaml.safe_dump(alert_rule(page, SHIPPED_SPEC.windows, Delivery())))
+        assert rule["labels"]["incident"], page.name
+        assert "ALERTS_FOR_STATE" in rule["annotations"]["causes"], page.name
+
+
+def test_causes_have_different_weights_in_the_order_of_the_file() -> None:
+    weights = [each.weight for each in SHIPPED_SPEC.condition_alerts if each.weight]
+    assert weights == sorted(set(weights))

@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
+from trainer_validation.checkpoint_soak import soak
 
 from lockstep_trainer.checkpoints.files import (
     Checkpoint,
@@ -110,3 +111,14 @@ def test_the_newest_checkpoints_are_kept_and_the_verified_one_always(tmp_path: P
     assert names_in(tmp_path) == ["step-00000003", "step-00000009"]
     keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 1)
     assert names_in(tmp_path) == ["step-00000003"]
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.release)])
+def test_kills_while_saving_leave_a_valid_newest_checkpoint_each_time(
+    tmp_path: Path, kills: int
+) -> None:
+    result = soak(tmp_path, kills=kills, seed=1)
+    assert result.wrong == ()
+    assert result.during_save > 0

@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_alerts.checks import costs, refuse_too_costly
-from lockstep_alerts.command import alerts
-from lockstep_alerts.explain import explained, false_alerts
+from lockstep_alerts.command import alerts, explained, false_alerts
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec

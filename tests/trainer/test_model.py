@@ -3,8 +3,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # the name that every reader of torch code knows
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.model.mixture import Mixture
+from lockstep_trainer.model.gpt import GPT, Mixture
 from lockstep_trainer.optimizer import learning_rate_at
 
 

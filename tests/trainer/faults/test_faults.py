@@ -14,8 +14,7 @@ from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.in_steps import SLOW_PHASES
 from lockstep_trainer.faults.parse import inject
 from lockstep_trainer.layout.world import World
-from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.model.mixture import Mixture
+from lockstep_trainer.model.gpt import GPT, Mixture
 
 DELAY_SECONDS = 0.05
 STEPS = 5

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.kind import Fault, InStep, Kind, Step, Target, Value, act_before_step
 from lockstep_trainer.layout.world import Layout
-from lockstep_trainer.model.mixture import Mixture
+from lockstep_trainer.model.gpt import Mixture
 
 DELAY = Value(name="delay", low=0, high=3600, default=0.1, sort="duration")
 

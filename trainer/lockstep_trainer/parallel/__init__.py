@@ -13,10 +13,9 @@ from lockstep_trainer.parallel.data_parallel import (
     hybrid,
     local_sgd,
 )
+from lockstep_trainer.parallel.model_parallel import pipelined, tensor_parallel
 from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.parallel.parameter_server import parameter_server
-from lockstep_trainer.parallel.pipeline import pipelined
-from lockstep_trainer.parallel.tensor import tensor_parallel
 
 Parallelize: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], ParallelModel]
 

@@ -18,11 +18,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 import lockstep
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import Layout, World
-from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.model.mixture import Experts, Mixture, apply_experts
+from lockstep_trainer.model.gpt import GPT, Experts, Mixture, apply_experts
+from lockstep_trainer.parallel.model_parallel import PipelinedModel, shard_layers, split_into_stages
 from lockstep_trainer.parallel.parallel_model import ParallelModel, compile_blocks
-from lockstep_trainer.parallel.pipeline import PipelinedModel, split_into_stages
-from lockstep_trainer.parallel.tensor import shard_layers
 
 
 def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import httpx
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Connection, Engine, Table, func, select, text, update
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "ledger"))
@@ -26,7 +26,7 @@ from throughput import job_events
 
 from lockstep_ledger.ingest.document import read_delivery
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.tables import jobs
+from lockstep_ledger.store.tables import counters, events, jobs, slo_events
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 
@@ -50,11 +50,19 @@ def fill(engine: Engine, num_jobs: int, num_events: int) -> None:
             batch.append(Submission(read_delivery(json.dumps(body).encode(), begin).events))
         writer.write(batch)
     shift_seconds = _SPAN_SECONDS * num_originals / num_jobs
-    numbers = {"jobs": num_originals, "events": writer.sequence, "copies": copies}
     with engine.begin() as connection:
         connection.execute(text(_SERIES))
-        for statement in _COPIES:
-            connection.execute(text(statement), {**numbers, "shift": shift_seconds})
+        later = {name: f"{name} + k * {shift_seconds}" for name in ("started", "ended", "updated")}
+        state = "replace(state, '\"' || job_id || '\"', '\"' || job_id || '-' || k || '\"')"
+        copy_rows(connection, jobs, ("number", num_originals), copies, state=state, **later,
+                  number=f"number + k * {num_originals}", job_id="job_id || '-' || k")  # fmt: skip
+        later = {"time": f"time + k * {shift_seconds}"}
+        copy_rows(connection, events, ("sequence", writer.sequence), copies, **later,
+                  sequence=f"sequence + k * {writer.sequence}", id="id || '-' || k",
+                  job=f"job + k * {num_originals}")  # fmt: skip
+        num_rows = connection.execute(select(func.max(slo_events.c.number))).scalar() or 0
+        copy_rows(connection, slo_events, ("number", num_rows), copies, **later)
+        connection.execute(update(counters).values(value=counters.c.value * copies))
         padding = num_events - copies * writer.sequence
         values = {"first": copies * writer.sequence, "count": padding, "body": _BODY}
         connection.execute(text(_PADDING), {**values, "jobs": copies * num_originals})
@@ -66,37 +74,20 @@ CREATE TEMPORARY TABLE copy AS WITH RECURSIVE copy(k) AS (
     SELECT 1 UNION ALL SELECT k + 1 FROM copy WHERE k < 1000
 ) SELECT k FROM copy
 """
-_COPIES = (
-    """
-    INSERT INTO jobs (number, cluster, job_id, project, queue, job_class, "user", name, status,
-                      outcome, failure_class, cause, cause_node, submitted, started, ended,
-                      updated, gpu_seconds, cost, settle_at, counted, state)
-    SELECT number + k * :jobs, cluster, job_id || '-' || k, project, queue, job_class, "user", name,
-           status, outcome, failure_class, cause, cause_node, submitted, started + k * :shift,
-           ended + k * :shift, updated + k * :shift, gpu_seconds, cost,
-           settle_at, counted,
-           replace(replace(state, '"job_id":"' || job_id || '"',
-                           '"job_id":"' || job_id || '-' || k || '"'),
-                   '"number":' || number || ',', '"number":' || (number + k * :jobs) || ',')
-    FROM copy CROSS JOIN jobs WHERE k < :copies AND number <= :jobs ORDER BY k, number
-    """,
-    """
-    INSERT INTO events (sequence, id, job, kind, node, attempt, time, received, body)
-    SELECT sequence + k * :events, id || '-' || k, job + k * :jobs, kind, node, attempt,
-           time + k * :shift, received, body
-    FROM copy CROSS JOIN events WHERE k < :copies AND sequence <= :events ORDER BY k, sequence
-    """,
-    """
-    INSERT INTO slo_events (time, cluster, job_class, slo, good, total)
-    SELECT time + k * :shift, cluster, job_class, slo, good, total
-    FROM copy CROSS JOIN (
-        SELECT time, cluster, job_class, slo, good, total FROM slo_events
-    ) AS original
-    WHERE k < :copies
-    """,
-    "UPDATE counters SET value = value * :copies",
-)
-"""The jobs of the rules again and again, each copy later and under ids of its own."""
+
+
+def copy_rows(
+    connection: Connection, table: Table, first: tuple[str, int], copies: int, **changed: str
+) -> None:
+    """Adds copies of rows, up to the number in a column, with other values of some columns."""
+    names = [column.name for column in table.c if column.autoincrement is not True]
+    values = ", ".join(changed.get(name, f'"{name}"') for name in names)
+    columns = ", ".join(f'"{name}"' for name in names)
+    chosen = f"k < {copies} AND {first[0]} <= {first[1]} ORDER BY k, {first[0]}"
+    rows = f"SELECT {values} FROM copy CROSS JOIN {table.name} WHERE {chosen}"  # noqa: S608  # names of tables
+    connection.execute(text(f"INSERT INTO {table.name} ({columns}) {rows}"))
+
+
 _BODY = '{"fields":{"step":100000,"seconds":1.25,"loss":2.3125}}'
 _PADDING = """
 INSERT INTO events (sequence, id, job, kind, node, attempt, time, received, body)
@@ -157,10 +148,10 @@ def fill_where_empty(store: str, num_jobs: int, num_events: int) -> None:
         is_filled = connection.execute(select(jobs.c.number).limit(1)).first() is not None
     if not is_filled:
         fill(engine, num_jobs, num_events)
+    engine.dispose()
     if engine.dialect.name == "sqlite":
         size = Path(store).stat().st_size / 2**30
-        print(f"the file has {size:.1f} GiB", file=sys.stderr)
-    engine.dispose()
+        print(f"the file has {size:.2f} GiB", file=sys.stderr)
 
 
 def print_answer_times(store: str, times: int) -> None:
@@ -178,7 +169,7 @@ def print_answer_times(store: str, times: int) -> None:
         "/api/jobs?outcome=succeeded&after=50000",
         "/api/jobs?outcome=failed",
         "/api/jobs?user=nobody",
-        "/api/jobs/n77-job-77-25",
+        "/api/jobs/n77-job-77",
         "/",
     ):
         seconds = ask(ledger.url, path, times)

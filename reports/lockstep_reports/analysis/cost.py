@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import GOODPUT_STATES, PHASE_STATES
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.ends import Standstill
 from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.account import Account, total_of
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores
 from lockstep_reports.verdict.losses import Loss
@@ -82,9 +82,9 @@ def cost(
 
 
 def goodput(
-    steps: Steps, losses: Sequence[Loss], standstills: Sequence[Standstill] = ()
+    steps: Steps, account: Account, losses: Sequence[Loss], standstills: Sequence[Standstill] = ()
 ) -> Goodput:
-    """Seconds of all ranks by state.
+    """Seconds of all ranks by state, by the account; what the host took is host_bound.
 
     Lost time is that of all ranks: the others wait, which is moved from communication to
     straggler_wait, and so is what the late rank took longer, from the state of its cause. So
@@ -94,10 +94,11 @@ def goodput(
     nothing.
     """
     seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
-    for phase in STEP_PHASES:
-        total = float(np.nansum(steps.sum_over_columns(steps.phases[phase])))
-        seconds[PHASE_STATES[phase]] += total
-    _move_host_bound(steps, seconds)
+    for owner, values in account.owners.items():
+        seconds[_state_of(owner)] += float(np.nansum(steps.sum_over_columns(values)))
+    for values in (account.waited, account.transfer):
+        seconds["communication"] += float(np.nansum(steps.sum_over_columns(values)))
+    _move_host_bound(steps, account, seconds)
     for loss in losses:
         _move_loss(loss, len(steps.members), seconds)
     stood = {
@@ -118,13 +119,21 @@ def goodput(
     )
 
 
+def _state_of(owner: str | None) -> str:
+    """The state of the time of an owner; of what nothing explains the work itself."""
+    if owner is None:
+        return "productive"
+    return PHASE_STATES.get(owner, "host_bound")
+
+
 def _move_loss(loss: Loss, num_ranks: int, seconds: dict[str, float]) -> None:
     """Moves a loss to straggler_wait; the states sum to the covered time, so from what they hold.
 
     Waits in an unmarked phase are no communication, and come out of the work that hides them.
     """
-    cause = PHASE_STATES.get(loss.cause or "", "productive")
-    parts = [("communication", loss.lost_seconds * (num_ranks - 1)), (cause, loss.lost_seconds)]
+    waits = loss.lost_seconds * (num_ranks - loss.num_late)
+    parts = [("communication", waits), (_state_of(loss.cause), loss.lost_seconds * loss.num_late)]
+    parts += [("communication", loss.lost_seconds * num_ranks)]
     parts += [(state, num_ranks * loss.lost_seconds) for state in ("productive", "other")]
     missing = num_ranks * loss.lost_seconds
     for state, most in parts:
@@ -134,11 +143,14 @@ def _move_loss(loss: Loss, num_ranks: int, seconds: dict[str, float]) -> None:
         missing -= moved
 
 
-def _move_host_bound(steps: Steps, seconds: dict[str, float]) -> None:
+def _move_host_bound(steps: Steps, account: Account, seconds: dict[str, float]) -> None:
     """Moves time in which a device waited for the host out of other, the rest out of the work."""
     if steps.host_bound is None:
         return
     held_up = np.nan_to_num(steps.host_bound)
+    # What the host took from the process is host-bound already.
+    if account.host:
+        held_up = np.maximum(held_up - np.nan_to_num(total_of(account.host.values())), 0.0)
     # A row has no phases of it. After the optimizer nothing is launched: what lasts there is that.
     in_other = np.minimum(held_up, np.nan_to_num(steps.phases["other"]))
     from_other = min(float(steps.sum_over_columns(in_other).sum()), seconds["other"])
@@ -147,7 +159,7 @@ def _move_host_bound(steps: Steps, seconds: dict[str, float]) -> None:
     )
     seconds["other"] -= from_other
     seconds["productive"] -= from_work
-    seconds["host_bound"] = from_other + from_work
+    seconds["host_bound"] += from_other + from_work
 
 
 def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause, ...]:

@@ -135,7 +135,7 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
         ranks_over=(numbers[0], numbers[-1]),
         cost=cost(steps, scores, losses, None if price is None else price.per_gpu_hour),
         # Nobody waits for a rank that trains by itself.
-        goodput=goodput(steps, () if steps.is_independent else losses, standstills),
+        goodput=goodput(steps, scores.account, () if steps.is_independent else losses, standstills),
         times=ends.measure_times(recording, alignment),
         endings=summaries.summarize_endings(steps, recording.events),
         price=price,

@@ -41,8 +41,8 @@ class StepLoss:
         period_steps: steps from one to the next of periodic ones; else None.
         lost_seconds: their time beyond the median.
         largest_ratio: the slowest of them to the median.
-        phase: planned pause of some ranks that explains at least half of the time: ``checkpoint``
-            or ``eval``; None where none does.
+        phase: pause of some ranks that explains at least half of the time: planned, in the loader
+            or a host cause; None where none does.
         ranks: that were in it for most of its time; empty without a phase.
     """
 
@@ -58,11 +58,11 @@ class StepLoss:
 
 
 class Pauses(NamedTuple):
-    """Time of the ranks in planned pauses.
+    """Time of the ranks in pauses.
 
     Attributes:
         ranks: number of each rank [ranks].
-        seconds: time in each planned pause, by its phase: seconds, [ranks, steps].
+        seconds: time in each pause, by its phase or host cause: seconds, [ranks, steps].
     """
 
     ranks: tuple[int, ...] = ()
@@ -154,6 +154,7 @@ def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[in
         is_long = single.largest_ratio >= _RESTART_RATIO
         # The first steps of any job are long: allocation, compilation, connections.
         is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
+        is_restart = is_restart and single.phase is None
         groups.append((series.loss("restart" if is_restart else "single", [column]), [column]))
     return groups
 
@@ -184,7 +185,9 @@ def _periodic(numbers: Integers, columns: list[int]) -> tuple[list[int], int | N
         for phase in phases[counts >= max(_MIN_PERIODS, len(best[0]) + 1)].tolist():
             hits = ordered[ordered % period == phase].tolist()
             expected = (hits[-1] - hits[0]) // period + 1
-            if len(hits) >= _PERIODIC_SHARE * expected and len(hits) > len(best[0]):
+            # Of many slow steps some are as far apart by chance.
+            is_most = len(hits) >= len(columns) / 2
+            if is_most and len(hits) >= _PERIODIC_SHARE * expected and len(hits) > len(best[0]):
                 best = [steps[step] for step in hits], period
     return best
 
@@ -196,12 +199,22 @@ def loss_sentence(loss: StepLoss) -> str:
         return sentence
     noun = "rank" if len(loss.ranks) == 1 else "ranks"
     ranks = ", ".join(map(str, loss.ranks[:_MAX_LISTED]))
-    action = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase]
+    action = _ACTIONS[loss.phase]
     return f"{sentence[:-1]}; {noun} {ranks} {action} then."
 
 
+_ACTIONS = {
+    "checkpoint": "saved a checkpoint",
+    "eval": "evaluated",
+    "stopped": "stood still",
+    "collector": "collected garbage",
+    "queued": "waited for a core",
+    "data": "loaded data",
+}
+
+
 def _loss_words(loss: StepLoss) -> str:
-    cost = f"{duration(loss.lost_seconds)} lost"
+    cost = f"{duration(loss.lost_seconds)} longer than the median"
     largest = f"up to {loss.largest_ratio:.1f} times the median"
     if loss.kind == "periodic":
         return (
@@ -335,7 +348,9 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
     slow = slow_columns(scores.step_seconds)
     spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
-    pauses = Pauses(steps.ranks, {phase: steps.phases[phase] for phase in ("checkpoint", "eval")})
+    account = scores.account
+    longer = account.own["data"] - nan_stats.median(account.own["data"], axis=1)[:, None]
+    pauses = Pauses(steps.ranks, {**account.planned, **account.host, "data": longer})
     return StepSummary(
         count=count if steps.weights is None else round(float(steps.weights.sum())),
         first=int(steps.numbers[0]) if count else None,

@@ -52,18 +52,18 @@ _ADVICE_FOR_BUSY_HOST = (
     "Look what else runs on that node, other jobs and the job's own loaders among it.",
     "Give each rank cores of its own: fewer loader workers, a cpuset, or the whole node.",
 )
-_ADVICE_FOR_STOPPED = (
-    (
-        "Find who stops it: a debugger, a freezer of its cgroup, a scheduler or a hypervisor that "
-        "suspends it."
-    ),
+_ADVICE_FOR_ONE_RANK = (
+    "Look at what that rank does in those steps and the others do not: logging, saving, sampling.",
 )
+_HELD_CAUSES = frozenset({"garbage_collection", "process_stopped"})
 _ADVICE_BY_OWNER = {
     "garbage_collection": (
         "Collect in the same steps on all ranks: gc.disable(), and gc.collect() now and then.",
         "Call gc.freeze() after set-up, so that what lives for ever is not walked through again.",
     ),
-    "process_stopped": _ADVICE_FOR_STOPPED,
+    "process_stopped": (
+        "Find who stops it: a debugger, a freezer of its cgroup, a scheduler, or a hypervisor.",
+    ),
     "eval": ("Let each rank evaluate a part, or evaluate in a job of its own from checkpoints.",),
     "checkpoint": ("Write in the background, or let each rank write its own part.",),
     "loader": ("Look at shared storage and at the largest files; fetch more batches ahead.",),
@@ -128,14 +128,14 @@ def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
             "Take the stacks of the named ranks (py-spy dump) before the job is killed.",
             "Compare the code path and the data of the named ranks with a rank that waits.",
         )
-    if verdict.kind in {"in_turns", "planned", "rare"}:
+    if verdict.kind in {"in_turns", "planned", "rare"} or verdict.cause in _HELD_CAUSES:
+        if len(verdict.ranks) == 1 and verdict.cause is None:
+            return _ADVICE_FOR_ONE_RANK
         return _ADVICE_BY_OWNER.get(verdict.cause, _ADVICE_BY_OWNER[None])
     if verdict.kind == "workload":
         return _ADVICE_BY_WORKLOAD.get(verdict.cause or "", _ADVICE_BY_WORKLOAD[""])
     if verdict.cause == "stage_imbalance":
         return _ADVICE_FOR_STAGE
-    if verdict.cause == "process_stopped":
-        return _ADVICE_FOR_STOPPED
     steps = _ADVICE_BY_PHASE.get(verdict.phase or "", ())
     if not has_gpus and verdict.phase in {"forward", "backward"}:
         steps = _ADVICE_WITHOUT_GPU
@@ -191,4 +191,6 @@ def _ask_for_more(analysis: StepAnalysis) -> tuple[str, ...]:
         return ("Give the recordings of the missing ranks too.",)
     if _unseen(analysis):
         return ()  # what helps is said already
+    if analysis.recording.source_kind == "pages":
+        return ("Record more steps.",)
     return ("Record more steps, or rank pages: lockstep run writes them.",)

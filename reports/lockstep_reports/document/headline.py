@@ -33,16 +33,22 @@ _NO_PHASE = (
     "Nothing inside the steps was seen: give lockstep.attach(model, optimizer) what the loop "
     "trains, or enter the phases."
 )
+_MOST_NAMED = 4
 _OUTSIDE_ENDS = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding about a job: its severity, a sentence, and the sentences that belong to it."""
+    """One finding about a job: its severity, a sentence, and the sentences that belong to it.
+
+    Attributes:
+        lost_ratio: share of the run that the job lost by it, where that is known.
+    """
 
     severity: Severity
     sentence: str
     details: tuple[str, ...] = ()
+    lost_ratio: float = 0.0
 
 
 def findings(analysis: StepAnalysis) -> Iterator[Finding]:
@@ -55,7 +61,9 @@ def findings(analysis: StepAnalysis) -> Iterator[Finding]:
     # Who stops a job asks why it ended, and not whom to blame.
     if analysis.outcome in _OUTSIDE_ENDS and analysis.recording.end:
         yield Finding("stopped", first_line(analysis.recording.end))
-    slow = (*_slow(analysis), *_lost_without_a_slow_rank(analysis))
+    slow = sorted(
+        (*_slow(analysis), *_lost_without_a_slow_rank(analysis)), key=lambda each: -each.lost_ratio
+    )
     yield from slow
     # Whether somebody was slow has an answer also where it is not the news.
     if not slow:
@@ -162,6 +170,8 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     # An episode that the verdict passes over, as noise of a busy host makes such, names nobody.
     is_named = analysis.verdict.kind in {"rank", "group"}
     if is_named and (lost is None or lost >= MIN_SHARE):
+        own, others = _own_share(analysis, costliest)
+        lost = own if lost is not None and own >= MIN_SHARE else lost
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.cause is not None:
@@ -170,7 +180,19 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         where = _name_nodes(analysis, costliest)
         if analysis.steps.is_independent and lost is not None:
             share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"
-        yield Finding("slow", f"{slow_name(costliest)} {was}{where}{share}.")
+        yield Finding("slow", f"{slow_name(costliest)} {was}{where}{share}.", others, lost or 0.0)
+
+
+def _own_share(analysis: StepAnalysis, costliest: Episode) -> tuple[float, tuple[str, ...]]:
+    """Share of the run that the ranks of an episode cost, and a sentence on others that cost it."""
+    covered, lost = analysis.scores.covered_seconds, dict[str, float]()
+    for episode in analysis.episodes:
+        name = slow_name(episode)
+        lost[name] = lost.get(name, 0.0) + episode.lost_seconds / covered
+    own = lost.pop(slow_name(costliest))
+    most = sorted((name for name in lost if lost[name] >= MIN_SHARE), key=lambda name: -lost[name])
+    words = [f"{name[:1].lower()}{name[1:]} ({percent(lost[name])})" for name in most[:_MOST_NAMED]]
+    return own, (f"Slow too: {', '.join(words)}.",) if words else ()
 
 
 def loss_word(lost_ratio: float) -> str:
@@ -184,7 +206,8 @@ def _lost_without_a_slow_rank(analysis: StepAnalysis) -> Iterator[Finding]:
     """What all waited for again and again, where no episode of a slow rank says it."""
     for loss in analysis.losses:
         if is_news(loss) and loss.kind != "busy_host":
-            yield Finding("slow", loss_sentence(loss, len(analysis.steps.members)))
+            sentence = loss_sentence(loss, len(analysis.steps.members))
+            yield Finding("slow", sentence, lost_ratio=loss.lost_ratio)
 
 
 def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:

@@ -1,9 +1,11 @@
 """The sentences of a report on steps: story, evidence, caveats, end; and its cards."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
+from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending
@@ -34,34 +36,39 @@ def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
 
 def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
     """What share of the recorded steps went where, largest first; empty without phases."""
+    steps, account, losses = analysis.steps, analysis.scores.account, analysis.losses
     seconds = {
-        _STATE_WORDS.get(state, state.replace("_", " ")): value
+        state: value
         for state, value in analysis.goodput.seconds.items()
         if state not in _OUTSIDE_STEPS
     }
     total = sum(seconds.values())
     if why_no_phases(analysis) is not None or total <= 0:
         return ()
-    lost = seconds.pop("straggler wait", 0.0)
-    wall = sum(loss.lost_seconds for loss in analysis.losses)
-    num_ranks = len(analysis.steps.members)
-    for loss in analysis.losses if lost > 0 else ():
-        words = f"waiting for {loss_words(loss, num_ranks)}"
-        seconds[words] = seconds.get(words, 0.0) + lost * loss.lost_seconds / wall
-    for cause, held in analysis.scores.account.host.items():
-        charged = sum(loss.lost_seconds for loss in analysis.losses if loss.cause == cause)
-        work = seconds[_STATE_WORDS["productive"]]
-        own = min(work, max(0.0, float(np.nansum(held)) - charged))
-        seconds[_STATE_WORDS["productive"]] = work - own
-        seconds[OWNERS[cause].share] = own
-    shares = sorted(seconds.items(), key=lambda pair: -pair[1])
-    parts = [f"{percent(value / total)} {words}" for words, value in shares if value >= total / 100]
-    return (f"Where the steps went: {'; '.join(parts)}.",)
+    lost, wall = seconds.pop("straggler_wait", 0.0), sum(loss.lost_seconds for loss in losses)
+    parts: dict[str, float] = defaultdict(float)
+    for loss in losses if lost > 0 else ():
+        words = f"waiting for {loss_words(loss, len(steps.members))}"
+        parts[words] += lost * loss.lost_seconds / wall
+    for cause, values in account.host.items():
+        # The late ranks' own part of a loss is in the loss.
+        late = sum(each.lost_seconds * each.num_late for each in losses if each.cause == cause)
+        held = max(0.0, float(np.nansum(steps.sum_over_columns(values))) - late)
+        parts[OWNERS[cause].share] = held = min(held, seconds["host_bound"])
+        seconds["host_bound"] -= held
+    transfer = float(np.nansum(steps.sum_over_columns(account.transfer)))
+    parts["collectives"] = transfer = min(transfer, seconds["communication"])
+    seconds["communication"] -= transfer
+    for state, value in seconds.items():
+        parts[_STATE_WORDS.get(state, state.replace("_", " "))] += value
+    shares = sorted(parts.items(), key=lambda pair: -pair[1])
+    texts = [f"{percent(value / total)} {words}" for words, value in shares if value >= total / 100]
+    return (f"Where the steps went: {'; '.join(texts)}.",)
 
 
 _STATE_WORDS = {
     "productive": "forward, backward and optimizer",
-    "communication": "collectives and the small waits that healthy ranks have too",
+    "communication": "waits for whoever was last, as healthy ranks have too",
     "data_wait": "loading data",
     "other": "work outside the marked phases",
 }
@@ -81,6 +88,8 @@ def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
     if analysis.steps.is_independent:
         own = duration(costliest.lost_seconds * len(analysis.steps.members))
         return (f"{span} lost {own} of its own time.", *analysis.verdict.evidence[-2:])
+    if costliest.start_step == costliest.end_step and not costliest.ongoing:
+        span = f"In step {costliest.start_step}{_bracket(begin, ' UTC')} it"
     sentence = (
         f"{span} cost {duration(costliest.lost_seconds)} of wall time, "
         f"{percent(analysis.lost_step_ratio(costliest))} of each step."
@@ -120,6 +129,9 @@ def list_caveats(analysis: StepAnalysis) -> tuple[str, ...]:
 def describe_end(analysis: StepAnalysis) -> str:
     """The end of the attempt, and the first rank to fail; empty where neither was recorded."""
     if analysis.outcome == "unknown" and not any(has_end(ending) for ending in analysis.endings):
+        return ""
+    # What ranks that had ended left behind is the headline.
+    if analysis.outcome == "unknown" and find_uneven_end(analysis.steps.members) is not None:
         return ""
     phrase = _outcome_phrase(analysis.outcome)
     running = {member.is_running for member in analysis.steps.members}

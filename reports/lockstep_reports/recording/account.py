@@ -300,6 +300,9 @@ def _hidden_waits(
     longest = nan_stats.number(nan_stats.highest(nan_stats.median(waited, axis=1), axis=0)) or 0.0
     if longest >= MIN_WAIT_RATIO * (nan_stats.median_number(steps.seconds) or 0.0):
         idle = np.maximum(idle - _usual(idle), 0.0)
-    beyond = nan_stats.highest(firm, axis=0) - firm - waited
+    # What a rank does after its last collective is waited for in the next step.
+    late = np.nan_to_num(total_of(held[: len(PLANNED_PHASES)]))
+    after = firm - late + np.pad(late, ((0, 0), (1, 0)))[:, :-1]
+    beyond = np.fmax(*(nan_stats.highest(each, axis=0) - each for each in (firm, after))) - waited
     hidden: Matrix = np.clip(np.nan_to_num(beyond), 0.0, np.nan_to_num(idle))
     return hidden

@@ -36,6 +36,8 @@ _MAX_NAMED_STEPS = 8
 _MIN_TYPICAL = 2  # of two ranks the median is neither's
 _STALLS_OF_LEAST, _MIN_STALLS = 2.0, 0.7
 _MIN_GAPS, _REGULAR_SHARE = 2, 0.8
+# Of the run: waits for whoever is last, which the noise of healthy runs stays below.
+_MIN_UNEVEN_RATIO = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +50,7 @@ class Loss:
         cause: phase or host cause that made the ranks late; None where nothing explains it.
         ranks: that the others waited for, costliest first.
         count: steps in which it was so.
+        num_late: ranks that were late at a time, on average; the others waited.
         lost_seconds: wall time that the job lost.
         lost_ratio: the same as a share of the recorded steps.
         period_steps: steps from one time to the next, where it is regular; else None.
@@ -58,6 +61,7 @@ class Loss:
     cause: str | None
     ranks: tuple[int, ...]
     count: int
+    num_late: float
     first_step: int
     last_step: int
     lost_seconds: float
@@ -241,8 +245,30 @@ def list_losses(
     beyond = costs[costs >= _STALLS_OF_LEAST * scores.noise_threshold].sum()
     if beyond < _MIN_STALLS * costs.sum():
         charges = charges.select(~inferred)
+    charges = _add_uneven(steps, scores, charges)
     losses = sorted(_group(steps, scores, charges, episodes), key=lambda loss: -loss.lost_seconds)
     return tuple(each for each in losses if each.kind == "slow" or each.lost_ratio > MIN_SHARE)
+
+
+def _add_uneven(steps: Steps, scores: Scores, charges: Charges) -> Charges:
+    """The charges, and what ranks wait for whoever is last where no step is without such a wait.
+
+    Where most steps are uneven none stands out; that costs no less, and names nobody.
+    """
+    lateness, columns = np.nan_to_num(beyond_others(-scores.waits)), np.arange(len(steps.numbers))
+    rows = lateness.argmax(axis=0)
+    weights = np.ones(len(columns)) if steps.weights is None else steps.weights
+    charged = np.bincount(charges.columns, charges.costs, len(columns))
+    costs = np.maximum(lateness[rows, columns] * weights - charged, 0.0)
+    if scores.is_crowded or costs.sum() < _MIN_UNEVEN_RATIO * scores.covered_seconds:
+        return charges
+    own = _explain(scores.account, rows, columns)[: len(scores.account.own)]
+    has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * lateness[rows, columns]
+    causes = np.where(has_cause, own.argmax(axis=0), -1)
+    uneven = Charges(rows, columns, causes, costs, charges.names).select(costs > 0)
+    values = (np.concatenate(pair) for pair in zip(charges[:4], uneven[:4], strict=True))
+    rows, columns, causes, costs = values
+    return Charges(rows, columns, causes, costs, charges.names)
 
 
 def list_episode_losses(
@@ -254,7 +280,7 @@ def list_episode_losses(
         columns = np.arange(episode.columns.start, episode.columns.stop)
         charges = Charges(columns * 0, columns, columns * 0 - 1, episode.lost_by_step, ())
         loss = _loss(steps, scores, "slow", episode.phase, charges)
-        losses.append(replace(loss, ranks=episode.ranks))
+        losses.append(replace(loss, ranks=episode.ranks, num_late=float(len(episode.ranks))))
     return tuple(sorted(losses, key=lambda loss: -loss.lost_seconds))
 
 
@@ -318,6 +344,8 @@ def _loss(
     columns, lost = np.flatnonzero(by_step), float(charges.costs.sum())
     costliest = np.argsort(-by_step, kind="stable")[: _MAX_NAMED_STEPS * (kind == "rare")]
     numbers = steps.numbers[columns] if len(columns) else steps.numbers[:1]
+    pairs = np.unique(np.column_stack([charges.columns, charges.rows]), axis=0)
+    num_late = np.bincount(pairs[:, 0], minlength=len(by_step))
     return Loss(
         kind=kind,
         cause=cause,
@@ -325,6 +353,7 @@ def _loss(
             steps.ranks[row] for row in np.argsort(-by_rank, kind="stable") if by_rank[row] > 0
         ),
         count=len(columns),
+        num_late=float(num_late @ by_step) / lost if lost > 0 else 1.0,
         first_step=int(numbers[0]),
         last_step=int(numbers[-1]),
         lost_seconds=lost,

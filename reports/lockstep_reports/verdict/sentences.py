@@ -83,7 +83,9 @@ def loss_words(loss: Loss, world_size: int) -> str:
     ranks, doing = rank_words(loss.ranks), owner_of(loss.cause).doing
     if len(loss.ranks) > 1 and loss.kind in {"in_turns", "busy_host"}:
         is_all = len(loss.ranks) == world_size
-        ranks = f"{'all ranks' if is_all else f'ranks {list_ranks(loss.ranks)}'} in turn"
+        # What all plan at one time is not in turn, and one of them takes longest.
+        in_turn = "" if loss.cause in PLANNED_PHASES else " in turn"
+        ranks = f"{'all ranks' if is_all else f'ranks {list_ranks(loss.ranks)}'}{in_turn}"
     if loss.cause in PLANNED_PHASES:
         often = f", every {loss.period_steps:,} steps" if loss.period_steps else ""
         return f"{doing} of {ranks}{often}"
@@ -107,7 +109,8 @@ def is_news(loss: Loss) -> bool:
 
 def loss_sentence(loss: Loss, world_size: int) -> str:
     """What the run lost to an owner."""
-    where = f" The steps: {', '.join(map(str, loss.steps))}." if loss.kind == "rare" else ""
+    steps = "steps" if loss.count <= len(loss.steps) else "costliest steps"
+    where = f" The {steps}: {', '.join(map(str, loss.steps))}." if loss.kind == "rare" else ""
     words = loss_words(loss, world_size)
     return f"All waited for {words}: {percent(loss.lost_ratio)} of the run.{where}"
 
@@ -132,7 +135,8 @@ def judge_losses(steps: Steps, scores: Scores, verdict: Verdict, losses: Sequenc
     worst = news[0]
     if verdict.kind != "nobody":
         return replace(verdict, evidence=(*verdict.evidence, *words))
-    verdict = replace(verdict, evidence=(*words, *verdict.evidence))
+    # The first sentence, that nobody kept the others waiting, is not true beside them.
+    verdict = replace(verdict, evidence=(*words, *verdict.evidence[1:]))
     cause = owner_of(worst.cause).cause
     if worst.kind == "busy_host" or worst.kind == "slow":  # noqa: PLR1714  # mypy narrows by these
         return replace(verdict, cause="busy_host")
@@ -193,6 +197,9 @@ def why_episode(episode: Episode, candidate: Candidate) -> Iterator[str]:
         yield "No phase of its own work explains it."
     end = ", the last one recorded." if episode.ongoing else "."
     intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
+    if episode.start_step == episode.end_step:
+        yield f"It was so in step {episode.start_step} alone."
+        return
     yield (
         f"It was so in {stretch.num_late} of {num_known} steps, from step {episode.start_step} to "
         f"{episode.end_step}{end}{intermittent}"

@@ -1,5 +1,6 @@
 """The time of all ranks, by cause and in money."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,21 @@ from hypothesis import strategies as st
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import PHASE_STATES
 from lockstep_outcomes.prices.price import Price
-from lockstep_reports.analysis.cost import causes, cliffs_delta, cost, goodput, measure_change
+from lockstep_reports.analysis.cost import (
+    Goodput,
+    causes,
+    cliffs_delta,
+    cost,
+    goodput,
+    measure_change,
+)
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
+from lockstep_reports.recording.account import divide
 from lockstep_reports.recording.align import parse_bound
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.losses import Loss
 
 from ..report_command import report_json, run_report
 from ..synthetic_job import Slow, SyntheticJob, losses_of, recording_of
@@ -33,6 +43,10 @@ def with_page_age(steps: Steps, page_age_seconds: float) -> Steps:
 
 def analysed(steps: Steps, price: float | None = None) -> StepAnalysis:
     return analyse(recording_of(steps), price=None if price is None else Price(price, "EUR"))
+
+
+def statement_of(steps: Steps, losses: Sequence[Loss] = ()) -> Goodput:
+    return goodput(steps, divide(steps), losses)
 
 
 def means_over_ten(steps: Steps) -> Steps:
@@ -57,7 +71,7 @@ def means_over_ten(steps: Steps) -> Steps:
 
 def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None:
     steps = with_page_age(SyntheticJob().steps(), 30.0)
-    statement = goodput(steps, ())
+    statement = statement_of(steps)
     assert statement.seconds["startup"] == pytest.approx(4 * 30.0)
     spans = steps.start[:, -1] + steps.seconds[:, -1] - steps.start[:, 0] + 30.0
     assert statement.covered_seconds == pytest.approx(float(spans.sum()), rel=1e-3)
@@ -66,13 +80,13 @@ def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None
 def test_startup_is_not_counted_without_the_first_step() -> None:
     steps = with_page_age(SyntheticJob().steps(), 30.0)
     later = replace(steps, numbers=steps.numbers + 50)
-    assert goodput(later, ()).seconds["startup"] == 0
+    assert statement_of(later).seconds["startup"] == 0
 
 
 @pytest.mark.parametrize(("first", "is_counted"), [(0, True), (1, True), (2, False)])
 def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool) -> None:
     steps = with_page_age(SyntheticJob().steps(), 30.0)
-    startup = goodput(replace(steps, numbers=steps.numbers + first), ()).seconds["startup"]
+    startup = statement_of(replace(steps, numbers=steps.numbers + first)).seconds["startup"]
     assert startup == pytest.approx(4 * 30.0 if is_counted else 0.0)
 
 
@@ -85,17 +99,18 @@ def test_a_page_of_unknown_age_or_created_after_its_first_step_adds_no_startup(
     members = [
         replace(m, page_created_seconds=created) if m.rank == 2 else m for m in steps.members
     ]
-    statement = goodput(replace(steps, members=tuple(members)), ())
+    statement = statement_of(replace(steps, members=tuple(members)))
     assert statement.seconds["startup"] == pytest.approx(3 * 30.0)
 
 
 @pytest.mark.parametrize("phase", STEP_PHASES)
 def test_seconds_of_a_phase_are_charged_to_its_state_alone(phase: str) -> None:
     steps = SyntheticJob().steps()
-    longer = steps.phases[phase].copy()
-    longer[1, 7] += 2.5
-    before = goodput(steps, ()).seconds
-    after = goodput(replace(steps, phases={**steps.phases, phase: longer}), ()).seconds
+    longer = np.zeros_like(steps.seconds)
+    longer[1, 7] = 2.5
+    before = statement_of(steps).seconds
+    phases = {**steps.phases, phase: steps.phases[phase] + longer}
+    after = statement_of(replace(steps, seconds=steps.seconds + longer, phases=phases)).seconds
     moved = {state: after[state] - before[state] for state in after if state != "unknown"}
     expected = dict.fromkeys(moved, 0.0) | {PHASE_STATES[phase]: 2.5}
     assert moved == pytest.approx(expected)
@@ -104,18 +119,18 @@ def test_seconds_of_a_phase_are_charged_to_its_state_alone(phase: str) -> None:
 def test_time_between_rows_is_unknown_and_phases_beyond_the_clock_make_none_negative() -> None:
     steps = SyntheticJob().steps()
     paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
-    before, after = goodput(steps, ()), goodput(paused, ())
+    before, after = statement_of(steps), statement_of(paused)
     assert after.seconds["unknown"] == pytest.approx(before.seconds["unknown"] + 4 * 7.0, abs=0.5)
     first = steps.start[:, :1]
     quick = replace(steps, start=first + (steps.start - first) / 2)
-    assert goodput(quick, ()).seconds["unknown"] == 0
+    assert statement_of(quick).seconds["unknown"] == 0
 
 
 def test_time_between_columns_of_many_steps_is_unknown_too() -> None:
     steps = SyntheticJob(jitter=0).steps()
     paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
-    assert goodput(means_over_ten(paused), ()).seconds["unknown"] == pytest.approx(
-        goodput(paused, ()).seconds["unknown"], abs=0.5
+    assert statement_of(means_over_ten(paused)).seconds["unknown"] == pytest.approx(
+        statement_of(paused).seconds["unknown"], abs=0.5
     )
 
 
@@ -127,8 +142,8 @@ def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
     _, (episode,) = judge(steps, score(steps))[:2]
     costly = replace(episode, lost_by_step=episode.lost_by_step * factor)
     without, charged = (
-        goodput(steps, ()).seconds,
-        goodput(steps, losses_of(steps, (costly,))).seconds,
+        statement_of(steps).seconds,
+        statement_of(steps, losses_of(steps, (costly,))).seconds,
     )
     moved = ("communication", "productive", "other")
     wait = min(4 * costly.lost_seconds, sum(without[state] for state in moved))

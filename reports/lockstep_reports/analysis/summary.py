@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_outcomes.progress.missing import rank_words
 from lockstep_records.events.event import Event
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
@@ -197,10 +198,8 @@ def loss_sentence(loss: StepLoss) -> str:
     sentence = _loss_words(loss)
     if loss.phase is None:
         return sentence
-    noun = "rank" if len(loss.ranks) == 1 else "ranks"
-    ranks = ", ".join(map(str, loss.ranks[:_MAX_LISTED]))
     action = _ACTIONS[loss.phase]
-    return f"{sentence[:-1]}; {noun} {ranks} {action} then."
+    return f"{sentence[:-1]}; {rank_words(loss.ranks)} {action} then."
 
 
 _ACTIONS = {

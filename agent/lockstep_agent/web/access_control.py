@@ -31,7 +31,7 @@ Version = Literal["TLS12", "TLS13"]
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _UserName = Annotated[str, msgspec.Meta(pattern="^[^:]+$")]
 _Hash = Annotated[str, msgspec.Meta(pattern=r"^\$2[aby]\$(0[4-9]|1[0-2])\$[./A-Za-z0-9]{53}$")]
-_Header = Annotated[str, msgspec.Meta(pattern="^[ -~]*$")]
+_Header = Annotated[str, msgspec.Meta(pattern=r"^[ -~]*\Z")]
 _REMEDIES = {
     "cert": "give cert_file",
     "key": "give key_file",

@@ -119,7 +119,8 @@ class Joins:
         scheduler has spoken before it or speaks later.
         """
         holder, is_scheduler = self.memory.holder(self.connection, alias), not event.source
-        if holder == job.number:
+        # A node that the scheduler does not name for a job gives it no name either.
+        if holder == job.number or not (is_scheduler or job.facts.weighs(event)):
             return job
         other = None if holder is None else self.memory.find_number(self.connection, holder)
         if other is not None and may_join((job.facts.owner, other.facts.owner), speaker):
@@ -130,15 +131,11 @@ class Joins:
         if other is None or (is_scheduler and SCHEDULER not in other.sources):
             self._take(job, alias, other)
         wisher = self.memory.holder(self.connection, wish) if is_scheduler else None
-        if wisher is not None and wisher != job.number:
-            return self._claim_of(job, self.memory.find_number(self.connection, wisher))
-        return job
-
-    def _claim_of(self, job: JobState, other: JobState) -> JobState:
-        owners = {job.facts.owner, other.facts.owner}
-        if len(owners) == 1 and None not in owners:
-            return self._join(*sorted((job, other), key=lambda each: each.number))
-        return job
+        if wisher in {None, job.number}:
+            return job
+        other = self.memory.find_number(self.connection, wisher)
+        is_own = None is not job.facts.owner == other.facts.owner
+        return self._join(*sorted((job, other), key=lambda each: each.number)) if is_own else job
 
     def _wish(self, job: JobState, wish: Key) -> None:
         wishes = job.facts.wishes

@@ -131,7 +131,7 @@ class Joins:
         if other is None or (is_scheduler and SCHEDULER not in other.sources):
             self._take(job, alias, other)
         wisher = self.memory.holder(self.connection, wish) if is_scheduler else None
-        if wisher in {None, job.number}:
+        if wisher is None or wisher == job.number:
             return job
         other = self.memory.find_number(self.connection, wisher)
         is_own = None is not job.facts.owner == other.facts.owner

@@ -85,8 +85,7 @@ LOOPS: dict[str, Loop] = {
     "parameter_server": Loop(**_NET, steps=2400, ranks=4, slow_rank=2),
     "self_distillation": Loop(**_NET, steps=900),
     "own_pipeline": Loop(**_NET, steps=1200),
-    "sharded_optimizer": Loop(**_NET, steps=900),
-    "accelerated": Loop(**_NET, steps=800, fetches=2, forwards=2),
-    "fabric_closure": Loop(**_NET, steps=900),
-    "rollouts": Loop(**_NET, steps=1200),
+    "sharded_optimizer": Loop(**_NET, steps=500),
+    "accelerated": Loop(**_NET, steps=400, fetches=2, forwards=2),
+    "rollouts": Loop(**_NET, steps=400),
 }  # fmt: skip

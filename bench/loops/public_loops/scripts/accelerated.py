@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 import lockstep
 from public_loops.scripts.parts import Batches, Net
 
-STEPS, MICRO_BATCHES = 800, 2
+STEPS, MICRO_BATCHES = 400, 2
 
 
 class Stream(Batches, IterableDataset[Tensor]):

@@ -10,7 +10,7 @@ from torch import Tensor
 import lockstep
 from public_loops.scripts.parts import Batches, Net
 
-ITERATIONS, TURNS, EPOCHS = 150, 4, 2
+ITERATIONS, TURNS, EPOCHS = 50, 4, 2
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from torch.nn import functional
 import lockstep
 from public_loops.scripts.parts import Batches, Net
 
-STEPS = 900
+STEPS = 500
 
 
 class ShardedAdam(torch.optim.AdamW):

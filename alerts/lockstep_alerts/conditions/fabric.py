@@ -11,7 +11,7 @@ from lockstep_alerts.conditions.joins import (
     NODE_LABELS,
     listing,
 )
-from lockstep_alerts.conditions.wide import broken_ports, jobs_at_ports, troubled_sources
+from lockstep_alerts.conditions.wide import UNWELL, broken_ports, jobs_at_ports, troubled_sources
 from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, NODE, SOURCE, UUID
@@ -24,13 +24,13 @@ MOST_NAMED = 32
 
 
 class PortFault(Condition):
-    """A port that a job uses is down, flaps, or has used up its retries."""
+    """A port that a job uses is down, flaps, has errors, or is slower than it should be."""
 
     DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
-        return jobs_at_ports(windows, broken_ports())
+        return jobs_at_ports(windows, broken_ports(which=UNWELL))
 
     def evidence(self) -> str:
         """Asks Prometheus which ports of the node are broken, and how."""
@@ -38,7 +38,7 @@ class PortFault(Condition):
             "{{ $series.Labels.device }} {{ $series.Labels.port_reason }}"
             "{{ $series.Labels.expected_reason }}"
         )
-        here = broken_ports(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
+        here = broken_ports(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"), which=UNWELL)
         return listing(here, item, CLUSTER, NODE)
 
 

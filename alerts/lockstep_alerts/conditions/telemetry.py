@@ -110,6 +110,9 @@ class AgentDown(Condition):
         return max(windows.live_seconds, _STUCK_SECONDS)
 
 
+_RUNNING_JOBS = select(ledger.JOBS, eq(ledger.JOB_STATUS, "running"))
+
+
 class Blind(Condition):
     """Work runs and cannot be seen: agents are silent, jobs in no agent's sight, rules fail.
 
@@ -133,7 +136,7 @@ class Blind(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """What cannot be seen, by cluster and cause."""
-        running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
+        running = by("max", _RUNNING_JOBS, CLUSTER)
         ranks = select(training.RANKS, one_of(STATE, *RUNNING))
         lately = by("max", f"max_over_time({ranks}[15m])", CLUSTER)
         works = f"{CLUSTER_JOIN} ({running} > 0 or {lately} > 0 unless {CLUSTER_JOIN} {running})"
@@ -147,12 +150,14 @@ class Blind(Condition):
         most = f"{CLUSTER_JOIN} ({self.above_ratio:g} * {num_agents})"
         unseen = f"{_unseen_jobs(running)} >= {CLUSTER_JOIN} ({self.jobs_ratio:g} * {running})"
         stale = LedgerStale(above=self.ledger_after).expression(windows)
+        # What the ledger said last: with a cluster that is switched off it ends, too.
+        known = by("max", f"last_over_time({_RUNNING_JOBS}[{_LEDGER_MEMORY}])", CLUSTER)
         agents = f"({silent} >= {self.least_agents} > {most}) and {works}"
         reasons = {
             "agents": agents,
             # Of one job its own alerts tell, and of jobs of silent agents the agents.
             "jobs": f"({unseen}) > 1 unless {CLUSTER_JOIN} ({agents})",
-            "ledger": stale,
+            "ledger": f"({stale}) and {CLUSTER_JOIN} ({known} > 0 or {lately} > 0)",
             "rules": by("group", _failing_rules(self.rules_after.text), CLUSTER),
         }
         return "\nor\n".join(
@@ -297,7 +302,7 @@ class TelemetryMissing(Condition):
         size = by("max", select(training.WORLD_RANKS), *JOB_LABELS)
         seen = by("sum", select(training.RANKS), *JOB_LABELS)
         few = f"{seen} < {JOB_JOIN} ({self.below_ratio:g} * {size})"
-        running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
+        running = by("max", _RUNNING_JOBS, CLUSTER)
         trains = f"{JOB_JOIN} {num_ranks('training')} > 0"
         return f"{few} and {trains}\nor\n{_unseen_jobs(running)}"
 

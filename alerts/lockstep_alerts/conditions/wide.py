@@ -41,7 +41,7 @@ _VOLUME_JOIN = f"on ({names(CLUSTER, NODE, VOLUME)})"
 _STORAGE_WINDOW = "5m"
 
 
-_UNWELL = one_of(VERDICT, "failed", "degraded")
+UNWELL = one_of(VERDICT, "failed", "degraded")
 _BREAKING = one_of(PORT_REASON, *_BROKEN)
 
 
@@ -89,7 +89,7 @@ def hit_nodes(windows: ScrapeWindows, losses: Losses) -> str:
     shared = f"{sources} and on ({names(CLUSTER, SOURCE)}) ({at_source} >= {losses.nodes})"
     hit = {
         "nodes": f"{recent(recorded.GONE, windows)}\nor\n{failed}",
-        "fabric": jobs_at_ports(windows, broken_ports(which=_UNWELL)),
+        "fabric": jobs_at_ports(windows, broken_ports(which=UNWELL)),
         "power": by("group", f"{held_gpus(windows)} and {GPU_JOIN} {held_back}", *NODE_LABELS),
         "storage": f"{ran_on(windows)} and {MACHINE_JOIN} ({shared})",
     }

@@ -56,7 +56,8 @@ def _gone(rules: Parameters) -> str:
         "group",
         f"{silent(windows.live)} and {stands}\n"
         f"or ({silent(windows.cover(_RESTART_SECONDS))} unless {seen} unless {is_ready})\n"
-        f"or {not_ready}",
+        # A node that still answers is not gone, whatever an API server says of it.
+        f"or ({not_ready} and {MACHINE_JOIN} {silent(windows.live)})",
         *NODE_LABELS,
     )
 

@@ -151,13 +151,13 @@ class Blind(Condition):
         unseen = f"{_unseen_jobs(running)} >= {CLUSTER_JOIN} ({self.jobs_ratio:g} * {running})"
         stale = LedgerStale(above=self.ledger_after).expression(windows)
         # What the ledger said last: with a cluster that is switched off it ends, too.
-        known = by("max", f"last_over_time({_RUNNING_JOBS}[{_LEDGER_MEMORY}])", CLUSTER)
+        last_running = by("max", f"last_over_time({_RUNNING_JOBS}[{_LEDGER_MEMORY}])", CLUSTER)
         agents = f"({silent} >= {self.least_agents} > {most}) and {works}"
         reasons = {
             "agents": agents,
             # Of one job its own alerts tell, and of jobs of silent agents the agents.
             "jobs": f"({unseen}) > 1 unless {CLUSTER_JOIN} ({agents})",
-            "ledger": f"({stale}) and {CLUSTER_JOIN} ({known} > 0 or {lately} > 0)",
+            "ledger": f"({stale}) and {CLUSTER_JOIN} ({last_running} > 0 or {lately} > 0)",
             "rules": by("group", _failing_rules(self.rules_after.text), CLUSTER),
         }
         return "\nor\n".join(

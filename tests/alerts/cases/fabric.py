@@ -24,8 +24,8 @@ def port_fault(condition: PortFault, timing: Timing) -> list[Case]:
         Case("its port is down", [running, own, down], JOB_NODE),
         Case("retries are used up", [running, own, _verdict(timing, "retries")], JOB_NODE),
         Case("a port of its node is down", [running, down], JOB_NODE),
+        Case("its port has errors", [running, own, _verdict(timing, "errors")], JOB_NODE),
         Case("a port of others is down", [running, other, down]),
-        Case("its port has errors", [running, own, _verdict(timing, "errors")]),
     ]
 
 

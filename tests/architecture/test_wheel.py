@@ -134,7 +134,7 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
 @pytest.mark.parametrize(
     ("words", "package", "extra"),
     [
-        (("alerts",), "yaml", "alerts"),
+        (("alerts",), "rich", "alerts"),
         (("stack",), "rich", "alerts"),
         (("dashboards",), "rich", "dashboards"),
         (("report", "x"), "msgspec", "reports"),

@@ -26,7 +26,7 @@ MAY_OPEN = {
     "outcomes/lockstep_outcomes/progress/hangs": PROC,
     "records/lockstep_records/file_access/atomic_file": "checkpoints, states and reports",
     "records/lockstep_records/files/job_status": "notes in the agent's own folder",
-    "records/lockstep_records/files/rank_files": "a user's new trace; the kernel's mounts; logind's",
+    "records/lockstep_records/files/rank_files": "a user's trace; the kernel's mounts; logind's",
     "records/lockstep_records/file_access/compressed": "logs " + USERS,
     "records/lockstep_records/file_access/token_files": "tokens that the operator names",
     "records/lockstep_records/text/documents": "cards, specs and settings that the operator names",

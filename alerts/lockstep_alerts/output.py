@@ -50,9 +50,14 @@ _AT_ONCE, _ALWAYS = _AGENT_SERIES + _KUBE_SERIES, _AGENT_SERIES + _KUBE_SERIES +
 _CALL = rf"\w+\((?:[\d.]+, )?{_selector(_ALWAYS)}{_RANGE}\)"
 _TIMESTAMP = rf"timestamp\({_selector(_ALWAYS)}\)"
 _INSTANT = rf"{_selector(_AT_ONCE)}(?!\[)(?: offset \w+)?"
-# A largest of all is the largest of equal ones too, and a group has no value.
-_OF_EQUAL = r"\b(?:max|group) by \((?![^)]*\b(?:instance|job)\b)[^)]*\) \("
-_READ = re.compile(f"({_OF_EQUAL})?({_CALL}|{_TIMESTAMP}|{_INSTANT})(\\))?")
+_LABELS = r"\((?![^)]*\b(?:instance|job)\b)[^)]*\)"
+# A largest of all is the largest of equal ones too, a group has no value, and a filter asks only
+# whether there is a series.
+_OF_EQUAL = rf"\b(?:max|group) by {_LABELS} \("
+_FILTER = rf"\b(?:and|unless) on {_LABELS} "
+_OPERAND_ENDS = r"(?=\)|\s*$|\n| (?:and|or|unless) )"
+_READS = f"(?:{_CALL}|{_TIMESTAMP}|{_INSTANT})"
+_READ = re.compile(rf"{_OF_EQUAL}{_READS}\)|{_FILTER}{_READS}{_OPERAND_ENDS}|({_READS})")
 
 
 def newest_of_equal(expression: str) -> str:
@@ -62,14 +67,10 @@ def newest_of_equal(expression: str) -> str:
     only one of them still has the one that has it, and of another gauge either, which are at most
     a scrape apart.
     """
-    return _READ.sub(_newest, expression)
-
-
-def _newest(found: re.Match[str]) -> str:
-    aggregation, read, end = found.groups(default="")
-    if aggregation and end:
-        return found[0]
-    return f"{aggregation}max without (instance, job) ({read}){end}"
+    return _READ.sub(
+        lambda found: f"max without (instance, job) ({found[1]})" if found[1] else found[0],
+        expression,
+    )
 
 
 _EXPRESSIONS: dict[Recorded, Expression] = {

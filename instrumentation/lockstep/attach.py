@@ -31,7 +31,7 @@ from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.files.jobs import find_root, page_path
 from lockstep_records.files.last_output import RankError, write_error
-from lockstep_records.files.rank_files import harm_of
+from lockstep_records.files.roots import harm_of
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import PageError, read_page
 from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity, rows_for

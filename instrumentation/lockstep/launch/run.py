@@ -56,7 +56,7 @@ from lockstep_records.files.jobs import (
     new_job_id,
     newest_pages,
 )
-from lockstep_records.files.rank_files import harm_of
+from lockstep_records.files.roots import harm_of
 from lockstep_records.files.spans import trace_of
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.lock import Holder, PageLock, holder_of

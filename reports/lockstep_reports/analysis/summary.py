@@ -154,8 +154,9 @@ def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[in
         single = series.loss("single", [column])
         is_long = single.largest_ratio >= _RESTART_RATIO
         # The first steps of any job are long: allocation, compilation, connections.
-        is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
-        is_restart = is_restart and single.phase is None
+        is_first = column <= 1
+        is_so_long = is_long and single.lost_seconds >= _RESTART_SECONDS
+        is_restart = is_so_long and not is_first and single.phase is None
         groups.append((series.loss("restart" if is_restart else "single", [column]), [column]))
     return groups
 

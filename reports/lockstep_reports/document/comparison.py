@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.analysis.cost import Change, measure_change
+from lockstep_reports.analysis.compare import Change, measure_change
 from lockstep_reports.document.model import Document, Row, Section, Table
 from lockstep_reports.document.published import Compared
 from lockstep_reports.verdict.verdict import Verdict

@@ -170,8 +170,8 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     # An episode that the verdict passes over, as noise of a busy host makes such, names nobody.
     is_named = analysis.verdict.kind in {"rank", "group"}
     if is_named and (lost is None or lost >= MIN_SHARE):
-        own, others = _own_share(analysis, costliest)
-        lost = own if lost is not None and own >= MIN_SHARE else lost
+        own, others = (0.0, ()) if lost is None else _own_share(analysis, costliest)
+        lost = own if own >= MIN_SHARE else lost
         share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.cause is not None:

@@ -6,7 +6,8 @@ from functools import partial
 
 from lockstep_catalogue import vocabulary
 from lockstep_outcomes.joblogs.model import Line
-from lockstep_reports.analysis.cost import SECONDS_PER_HOUR, Cause, Change
+from lockstep_reports.analysis.compare import Change
+from lockstep_reports.analysis.cost import SECONDS_PER_HOUR, Cause
 from lockstep_reports.analysis.ends import Standstill
 from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.steps import StepAnalysis

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.files import rank_files
+from lockstep_records.files import roots
 from lockstep_records.files.jobs import (
     CANDIDATE_ROOTS,
     attempt_to_join,
@@ -35,7 +35,7 @@ from lockstep_records.files.last_output import (
     read_torchrun_error,
     write_error,
 )
-from lockstep_records.files.rank_files import harm_of
+from lockstep_records.files.roots import harm_of
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
 
@@ -230,7 +230,7 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("self", "1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mountinfo").write_text(SHARED)
-    monkeypatch.setattr(rank_files, "_LOGIND_RUNS", tmp_path)
+    monkeypatch.setattr(roots, "_LOGIND_RUNS", tmp_path)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     return tmp_path
 

@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import PHASE_STATES
 from lockstep_outcomes.prices.price import Price
-from lockstep_reports.analysis.cost import (
-    Goodput,
-    causes,
-    cliffs_delta,
-    cost,
-    goodput,
-    measure_change,
-)
+from lockstep_reports.analysis.compare import cliffs_delta, measure_change
+from lockstep_reports.analysis.cost import Goodput, causes, cost, goodput
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.recording.account import divide
-from lockstep_reports.recording.align import parse_bound
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.recording.window import parse_bound
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.losses import Loss

@@ -6,16 +6,15 @@ from typing import NamedTuple, TypeAlias
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import Layout, World
 from lockstep_trainer.model.gpt import GPT
-from lockstep_trainer.parallel.data_parallel import (
-    data_parallel,
-    expert_parallel,
-    fully_sharded,
-    hybrid,
-    local_sgd,
-)
-from lockstep_trainer.parallel.model_parallel import pipelined, tensor_parallel
+from lockstep_trainer.parallel.ddp import data_parallel
+from lockstep_trainer.parallel.experts import expert_parallel
+from lockstep_trainer.parallel.fsdp2 import fully_sharded
+from lockstep_trainer.parallel.hybrid import hybrid
+from lockstep_trainer.parallel.local_sgd import local_sgd
 from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.parallel.parameter_server import parameter_server
+from lockstep_trainer.parallel.pipeline import pipelined
+from lockstep_trainer.parallel.tensor import tensor_parallel
 
 Parallelize: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], ParallelModel]
 

@@ -1,6 +1,8 @@
 """Events of jobs on their way to the ledger, and pages on theirs to the archive."""
 
 import itertools
+import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from lockstep_catalogue import agent as agent_metrics
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
 from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
-from lockstep_records.events.event import Event, append_event
+from lockstep_records.events.event import FILE_NAME, Event, append_event, line_of
 from lockstep_records.files.jobs import job_folder
 from lockstep_records.page.reader import read_page
 
@@ -130,6 +132,34 @@ def test_a_ledger_that_does_not_answer_is_asked_once_a_minute(tmp_path: Path) ->
     assert pauses[0] <= 2
     assert min(pauses[8:]) >= 30
     assert max(pauses) <= 61
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+def test_a_tenant_of_fifty_thousand_events_a_minute_delays_no_other_by_more_than_a_tick(
+    tmp_path: Path,
+) -> None:
+    delivered: list[str] = []
+
+    def take(_address: LedgerAddress, body: bytes) -> Answer:
+        delivered.extend(event["id"] for event in json.loads(body)["events"])
+        return Answer(200)
+
+    agent = Agent(tmp_path, tmp_path, "http://ledger/", most=1 << 20, send=take)
+    flood = job_folder(tmp_path, "flood")
+    add_event(tmp_path, 0, "flood")
+    event = line_of(Event(kind="hang", job_id="flood", attempt=0, id="NUMBER"))
+    for second in range(20):
+        numbers = (f"{second}-{number}" for number in range(50_000 // 60))
+        with (flood / FILE_NAME).open("a") as file:
+            file.writelines(event.replace("NUMBER", number) + "\n" for number in numbers)
+        add_event(tmp_path, second, "other")
+        for uid, job in ((64_001, "flood"), (64_002, "other")):
+            os.chown(job_folder(tmp_path, job), uid, uid)
+            os.chown(job_folder(tmp_path, job) / FILE_NAME, uid, uid)
+        ticked = agent.tick(1.0)
+        assert f"other-{second}" in delivered
+    assert ticked["dropped",] > 0
+    assert agent.spool.fill_ratio <= 1
 
 
 @pytest.mark.parametrize("num_bad", [0, 1, 99, 100])

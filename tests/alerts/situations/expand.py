@@ -22,14 +22,15 @@ from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
 from .fleet import SITUATIONS, build, seconds
+from .timelines import UNITS
 
 Labels = dict[str, str]
 SEVERITIES = {"critical": "pages", "warning": "tickets"}
 FIRING = 'ALERTS{alertstate="firing"}'
 GOT = re.compile(r'\{__name__="ALERTS"(?:, \w+="(?:[^"\\]|\\.)*")*\}')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-EXPRESSION = re.compile(r'\s*expr: "(?P<expr>.*)", time: (?P<time>[\dhms.]+),')
-ALERT = re.compile(r"\s*alertname: (?P<name>\w+), time: (?P<time>[\dhms.]+),")
+EXPRESSION = re.compile(r'\s*expr: "(?P<expr>.*)", time: (?P<time>[\ddhms.]+),')
+ALERT = re.compile(r"\s*alertname: (?P<name>\w+), time: (?P<time>[\ddhms.]+),")
 MAX_INSTANTS = 2000
 
 
@@ -194,8 +195,7 @@ def read_output(output: str) -> tuple[dict[float, list[Labels]], dict[float, lis
 
 def _clock(text: str) -> float:
     return sum(
-        float(number) * {"h": 3600, "m": 60, "s": 1, "ms": 0.001}[unit]
-        for number, unit in re.findall(r"([\d.]+)(ms|h|m|s)", text)
+        float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|d|h|m|s)", text)
     )
 
 

@@ -1,0 +1,1 @@
+"""What NCCL and RCCL say of a job by themselves: their status socket, files and profiler events."""

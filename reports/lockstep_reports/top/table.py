@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -88,15 +88,9 @@ class Snapshot:
         seconds = np.array([row.step_seconds for row in self.rows if row.step_seconds is not None])
         return nan_stats.median_number(seconds)
 
-
-class SnapshotSource(Protocol):
-    """Gives one snapshot after another."""
-
-    def poll(self) -> Snapshot:
-        """The ranks now; ValueError where none can be shown."""
-
-    def close(self) -> None:
-        """Closes connections."""
+    def view(self, max_rows: int | None) -> "SnapshotView":
+        """The table, of so many ranks at most; None for as many as the terminal is high."""
+        return SnapshotView(self, max_rows)
 
 
 def worst_first(rows: Sequence[RankRow]) -> tuple[RankRow, ...]:

@@ -231,3 +231,10 @@ def test_a_job_without_a_launcher_began_with_its_first_page(
         append_event(folder, event)
     [document] = json.loads(run_jobs("--json", "--no-verdict").output)
     assert document["start_seconds"] == pytest.approx(birth, abs=10)
+
+
+def test_all_jobs_of_a_cluster_are_one_table_without_other_questions() -> None:
+    both = run("live", "--cluster", "http://127.0.0.1:9", "--once")
+    assert (both.exit_code, "leave out JOB" in both.output) == (2, True)
+    away = run("--cluster", "http://127.0.0.1:9", "--once")
+    assert (away.exit_code, "cannot be queried" in away.output) == (2, True)

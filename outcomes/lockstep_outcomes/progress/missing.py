@@ -214,9 +214,9 @@ def _behind_in_collectives(left: _States, states: _States) -> _Found:
 
 def _widest_gap(found: _States, states: _States) -> tuple[str, int, int]:
     """The group in which these ranks are furthest behind; what they and what others launched."""
-    numbers = _numbers(states)
+    most = {group: max(numbers) for group, numbers in _numbers(states).items()}
     gaps = [
-        (max(numbers[group]) - launched.number, group, launched.number)
+        (most[group] - launched.number, group, launched.number)
         for state in found
         for group, launched in state.launched.items()
     ]

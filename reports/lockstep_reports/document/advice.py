@@ -55,6 +55,9 @@ _ADVICE_FOR_BUSY_HOST = (
 _ADVICE_FOR_ONE_RANK = (
     "Look at what that rank does in those steps and the others do not: logging, saving, sampling.",
 )
+_ADVICE_ON_LAUNCHES = (
+    "Ask again in half a minute, with SET FORMAT json, and give a folder of all answers.",
+)
 _HELD_CAUSES = frozenset({"garbage_collection", "process_stopped"})
 _ADVICE_BY_OWNER = {
     "garbage_collection": (
@@ -114,7 +117,8 @@ def _step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
         return ()
     # No advice on a node without evidence: only on what to record.
     if analysis.verdict.kind == "unknown":
-        return _ask_for_more(analysis)
+        has_launches = analysis.recording.launches is not None
+        return _ADVICE_ON_LAUNCHES if has_launches else _ask_for_more(analysis)
     # A source that does not tell is of a GPU cluster.
     tells = analysis.recording.source_kind == "pages"
     has_gpus = not tells or any(member.gpu_uuid for member in analysis.steps.members)

@@ -11,6 +11,7 @@ from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.ends import Standstill, standstill_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.verdict.hang import launch_sentence
 from lockstep_reports.verdict.sentences import (
     OWNER_OF_CAUSE,
     busy_nodes,
@@ -53,6 +54,10 @@ class Finding:
 
 def findings(analysis: StepAnalysis) -> Iterator[Finding]:
     """What is true of the job, the most severe first; the first one is the headline."""
+    if (launches := analysis.recording.launches) is not None:
+        severity = _SEVERITY_OF_LAUNCHES.get(launches.kind, "unknown")
+        yield Finding(severity, launch_sentence(launches))
+        return
     yield from _failures(analysis)
     yield from _standstills(analysis)
     yield from _uneven_end(analysis)
@@ -218,6 +223,7 @@ def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
     return f" on {busy_nodes(analysis.steps, episode.ranks)}"
 
 
+_SEVERITY_OF_LAUNCHES: dict[str, Severity] = {"hang": "hung", "moving": "nobody"}
 _HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})
 
 

@@ -19,6 +19,7 @@ _REASON_BY_KIND = {
     "step_series": "one series represents the job; ranks cannot be told apart in it",
     "worker_times": "only the duration of each step was recorded for each worker",
     "kineto": "a profiler trace shows collectives, not the phases of a step",
+    "ras": "NCCL's status socket counts launches of collectives, no steps",
     "flight_recorder": "a flight recorder keeps the last collectives, no steps",
     "prometheus": "series hold sums over many steps and no time of arrival",
 }

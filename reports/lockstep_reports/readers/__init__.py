@@ -57,6 +57,7 @@ class ReaderModule(Protocol):
 # Logs come last: any text could be one.
 READERS = (
     "jobs",
+    "ras",
     "traces",
     "flight_recorder",
     "kineto",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_outcomes.joblogs.model import JobLog
+from lockstep_outcomes.progress.launches import LaunchFinding
 from lockstep_outcomes.progress.progress_events import HangRecord
 from lockstep_records.events.event import Event
 from lockstep_reports.arrays import Matrix
@@ -186,6 +187,7 @@ class Recording:
         operations: the operation rows that the steps were computed from.
         own_times: whether durations are each rank's own, not levelled by collectives.
         flight_recorder_log: what Flight Recorder dumps hold of the last collectives.
+        launches: what answers of NCCL's status socket show.
         collectives: those that several ranks recorded.
         node_series: series of trouble on the nodes, before, in and after the run.
     """
@@ -202,6 +204,7 @@ class Recording:
     operations: OperationTrace | None = None
     own_times: bool = False
     flight_recorder_log: FlightRecorderLog | None = None
+    launches: LaunchFinding | None = None
     collectives: CollectiveLog | None = None
     node_series: tuple[NodeSeries, ...] = ()
 

@@ -50,8 +50,8 @@ def cut_inside(recording: Recording, window: Window) -> Recording:
     if window == Window():
         return recording
     steps = recording.steps
-    has_collectives = recording.flight_recorder_log is not None or recording.collectives is not None
-    if not len(steps.numbers) or has_collectives:
+    logs = (recording.flight_recorder_log, recording.launches, recording.collectives)
+    if not len(steps.numbers) or any(log is not None for log in logs):
         raise ValueError(
             f"{recording.path} is a recording of collectives, which have no steps to cut by; leave"
             " out --from and --to"

@@ -16,7 +16,7 @@ from lockstep_reports.search.late import WINDOW_STEPS, Stretch
 from lockstep_reports.search.score import Scores, beyond_usual, excess, score
 from lockstep_reports.verdict import sentences
 from lockstep_reports.verdict.episodes import episode_of, held_episodes
-from lockstep_reports.verdict.hang import judge_hang
+from lockstep_reports.verdict.hang import judge_hang, judge_launches
 from lockstep_reports.verdict.losses import (
     Loss,
     charge,
@@ -138,6 +138,8 @@ def _causes(steps: Steps, episode: Episode) -> Iterator[tuple[str, tuple[str, ..
 def judge_recording(recording: Recording, scores: Scores) -> Judgement:
     """The verdict, its episodes and the lost time."""
     steps = recording.steps
+    if recording.launches is not None:
+        return Judgement(judge_launches(recording.launches))
     if recording.flight_recorder_log is not None:
         return Judgement(judge_hang(recording.flight_recorder_log))
     if recording.collectives is not None:

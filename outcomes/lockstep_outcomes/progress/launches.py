@@ -1,0 +1,488 @@
+"""Who holds a job up by what NCCL's status socket counts: launched collectives, over some polls.
+
+Counts of ranks differ for moments in every healthy job, and a count that stays may be that of a
+rank at other work. So nobody is named whose counts and whose fellows' counts have not stayed the
+same from poll to poll, and where all have launched the same nothing is known: a link, sends and
+receives, or captured graphs may stand or move.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, cast
+
+from lockstep_outcomes.progress.missing import (
+    WAITING,
+    Launched,
+    RankState,
+    find_missing,
+    rank_words,
+)
+from lockstep_records.nccl.ras_answer import (
+    ANY_FUNCTION,
+    Absence,
+    Answer,
+    Communicator,
+    Crowd,
+    MissingRank,
+    ProcessDevice,
+    RankLaunches,
+)
+
+Kind = Literal["hang", "suspect", "moving", "still", "unseen", "starting", "ending"]
+"""`hang`: ranks hold the others up. `suspect`: they do in an answer, and may not in the next.
+`moving`: ranks have launched something since the last poll. `still`: none has, and none is
+apart. `unseen`: nothing is counted. `starting`, `ending`: all communicators are."""
+Why = Absence | Literal["behind", "ahead", "another"]
+"""Why a rank is named: besides its silence, it has launched less; it alone has launched more; it
+has launched as much, and not the same."""
+LEAST_POLLS = 2
+_FEW = 4
+_MAX_NAMED = 4
+_ENDING = frozenset({"ending", "aborted"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LateRank:
+    """A rank that others wait for, or seem to.
+
+    Attributes:
+        rank: of the job; where only its number in the communicator is known, that.
+        is_of_job: which of the two.
+        function: in which it is furthest behind, or ahead; empty where it did not answer.
+        launched: of that function, by it and, at most, by others.
+        instead: a function that it has called more often than the others, and both numbers.
+        num_ranks: that are meant: a text may count several without naming them, rank is -1 then.
+    """
+
+    rank: int
+    is_of_job: bool
+    process: ProcessDevice
+    communicator: str
+    why: Why
+    function: str = ""
+    launched: tuple[int, int] | None = None
+    instead: tuple[str, int, int] | None = None
+    num_ranks: int = 1
+
+    def words(self, fellows: Sequence["LateRank"] = ()) -> str:
+        """A clause on the rank, with fellows of which the same is to be said."""
+        where, ranks = f"communicator {self.communicator}", (self, *fellows)
+        subject, num_ranks = name_ranks(ranks), sum(each.num_ranks for each in ranks)
+        if self.launched is None:
+            is_dead, are_many = self.why == "dead", num_ranks > 1
+            verb = ("have" if are_many else "has") if is_dead else ("do" if are_many else "does")
+            silence = "not answered for a minute" if is_dead else "not answer"
+            return f"{subject} {verb} {silence}" + (f", in {where}" if self.is_of_job else "")
+        own, most = self.launched
+        what = "collectives" if self.function == ANY_FUNCTION else self.function
+        verb = ("alone " if self.why == "ahead" else "") + ("has" if num_ranks == 1 else "have")
+        where = where if self.is_of_job else "it"
+        words = f"{subject} {verb} launched {own:,} {what} in {where}, the others {most:,}"
+        if self.instead is not None:
+            function, own, most = self.instead
+            words += f", and {own:,} {function} to the others' {most:,}"
+        return words
+
+
+def name_ranks(ranks: Sequence[LateRank]) -> str:
+    """Ranks of one communicator, with their processes and nodes."""
+    first, hosts = ranks[0], {each.process.host for each in ranks}
+    processes = [str(each.process) for each in ranks if str(each.process)]
+    where = "; ".join(processes[:_MAX_NAMED]) + ("; ..." if processes[_MAX_NAMED:] else "")
+    if len(processes) > 1 and len(hosts) == 1:
+        where = f"all on {first.process.host}"
+    where = f" ({where})" if where else ""
+    if not first.communicator:
+        return f"a process{where} of no communicator any more"
+    of = "" if first.is_of_job else f" of communicator {first.communicator}"
+    if first.rank < 0:
+        return f"{first.num_ranks:,} ranks{of}, which the text does not name,"
+    return f"{rank_words([each.rank for each in ranks])}{of}{where}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchFinding:
+    """What several polls of one job show.
+
+    Attributes:
+        late: ranks that the others wait for, or seem to, the surest first.
+        seconds: for which nothing has changed where they wait, or anywhere.
+        num_polls: that showed the same.
+        why: a clause: what is seen, or why nothing can be known.
+        remarks: clauses on what may belong to it: errors that ranks report, ranks behind others
+            beside those that do not answer.
+    """
+
+    kind: Kind
+    why: str
+    late: tuple[LateRank, ...] = ()
+    seconds: float = 0.0
+    num_polls: int = 1
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """The late ranks as clauses, those of which the same is to be said in one; at most four."""
+        same: dict[object, list[LateRank]] = {}
+        for each in self.late:
+            alike = replace(each, rank=min(each.rank, 0), process=ProcessDevice())
+            same.setdefault(alike, []).append(each)
+        clauses = [first.words(fellows) for first, *fellows in same.values()]
+        rest = len(clauses) - _MAX_NAMED
+        return "; ".join([*clauses[:_MAX_NAMED], *([f"{rest:,} others likewise"] * (rest > 0))])
+
+
+class _Entry(NamedTuple):
+    """What is known of a rank in a communicator, unchanged since a time and a poll."""
+
+    value: Mapping[str, int] | tuple[Crowd, ...] | Absence
+    seconds: float
+    poll: int
+
+
+_UNNAMED = -1
+"""In process of a rank, for those that a text counts without naming them."""
+_Entries = dict[str, dict[int, _Entry]]
+
+
+@dataclass(slots=True)
+class LaunchHistory:
+    """The answers of one job, of which the newest and the time of each change are kept.
+
+    Attributes:
+        num_polls: answers so far.
+        last: the newest.
+        moved_seconds: when a count was last seen to have changed; None while none was.
+    """
+
+    num_polls: int = 0
+    last: Answer | None = None
+    moved_seconds: float | None = None
+    _entries: _Entries = field(default_factory=dict)
+    _now_seconds: float = 0.0
+
+    def ingest(self, answer: Answer, seconds: float) -> None:
+        """Takes in an answer that came at a time, which may be on any clock."""
+        before, self._entries = self._entries, {}
+        # Of a text a rank that is new, or gone, has become an outlier or ceased to be one.
+        are_texts = self.last is not None and self.last.is_text and answer.is_text
+        self.num_polls, self.last, self._now_seconds = self.num_polls + 1, answer, seconds
+        for communicator in answer.communicators:
+            old_entries = before.pop(communicator.name, {})
+            entries = self._entries[communicator.name] = {}
+            for rank, value in _values_of(communicator):
+                old = old_entries.pop(rank, None)
+                is_same = old is not None and _is_same(old.value, value)
+                entries[rank] = old if old and is_same else _Entry(value, seconds, self.num_polls)
+                was_counted = are_texts if old is None else not isinstance(old.value, str)
+                if not is_same and was_counted and not isinstance(value, str):
+                    self.moved_seconds = seconds
+            if are_texts and old_entries:
+                self.moved_seconds = seconds
+        if are_texts and before:
+            self.moved_seconds = seconds
+
+    def finding(self, least_polls: int = LEAST_POLLS, limit_seconds: float = 0.0) -> LaunchFinding:
+        """What is to be said of the newest answer.
+
+        Args:
+            least_polls: that have to show the same before a rank is named.
+            limit_seconds: for how long, besides.
+        """
+        assert self.last is not None, "an answer comes first"
+        live = [each for each in self.last.communicators if _is_live(each, self.last)]
+        if not live:
+            return _nothing_live(self.last)
+
+        def is_old(entry: _Entry) -> bool:
+            is_often = self.num_polls - entry.poll + 1 >= least_polls
+            return is_often and self._now_seconds - entry.seconds >= limit_seconds
+
+        entries = self._entries
+        frozen = [each for each in live if all(map(is_old, entries[each.name].values()))]
+        # Who launches anything in any communicator keeps nobody waiting yet.
+        moved = {
+            rank.process
+            for each in live
+            for rank in each.ranks
+            if not is_old(entries[each.name][rank.rank])
+        }
+        late = _find_late(self.last, frozen, moved)
+        is_hang = bool(late) and _is_minority(late, frozen)
+        if not is_hang and self.num_polls > 1 and self.moved_seconds == self._now_seconds:
+            return LaunchFinding(kind="moving", why="ranks go on launching collectives")
+        late = late or _find_late(self.last, live, frozenset())
+        seconds, polls = self._unchanged(late, live)
+        kind: Kind = "hang" if is_hang else "suspect" if late else "still"
+        why = f"the same in {polls} answers" if is_hang else self._why(late, live, polls)
+        remarks = tuple(_remarks(self.last, live, late))
+        return LaunchFinding(
+            kind=kind, why=why, late=late, seconds=seconds, num_polls=polls, remarks=remarks
+        )
+
+    def _why(self, late: Sequence[LateRank], live: Sequence[Communicator], num_polls: int) -> str:
+        """Why nothing can be known."""
+        if not late:
+            return _why_unknown(live, num_polls)
+        if not _is_minority(late, live):
+            return "more than half of the ranks are gone, as where a job ends"
+        if self.num_polls > 1:
+            return "not for long enough to be a hang"
+        return "in one answer: it is a hang where the next ones show the same"
+
+    def _unchanged(
+        self, late: Sequence[LateRank], communicators: Sequence[Communicator]
+    ) -> tuple[float, int]:
+        """For how long, and in how many answers, nothing has changed where the late ranks are."""
+        names = {each.communicator for each in late} or {each.name for each in communicators}
+        entries = [entry for name in names for entry in self._entries[name].values()]
+        newest = max(entries, key=lambda entry: entry.poll, default=None)
+        if newest is None:
+            return 0.0, self.num_polls
+        return self._now_seconds - newest.seconds, self.num_polls - newest.poll + 1
+
+
+def _values_of(communicator: Communicator) -> Iterator[tuple[int, Any]]:
+    yield from ((each.rank, each.counts) for each in communicator.ranks)
+    # From silent to dead nothing has changed but the time.
+    yield from (
+        (each.rank, "left" if each.absence == "left" else "silent") for each in communicator.missing
+    )
+    if communicator.crowds:
+        yield _UNNAMED, communicator.crowds
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Whether nothing has changed; a text says less of a rank than JSON does."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return all(old[function] == new[function] for function in old.keys() & new.keys())
+    return bool(old == new)
+
+
+def _is_live(communicator: Communicator, answer: Answer) -> bool:
+    """Whether it is in use, and the answer says it of all of its ranks."""
+    if not answer.is_text and len(communicator.members) < communicator.size:
+        return False
+    states = {rank.state for rank in communicator.ranks}
+    if not states:
+        return bool(communicator.missing or communicator.crowds)
+    return not states <= _ENDING and states != {"starting"}
+
+
+def _nothing_live(answer: Answer) -> LaunchFinding:
+    states = {rank.state for each in answer.communicators for rank in each.ranks}
+    if states and states <= _ENDING:
+        return LaunchFinding(kind="ending", why="the communicators are being finalised or aborted")
+    if states == {"starting"}:
+        return LaunchFinding(kind="starting", why="the communicators are being initialised")
+    why = "communicators do not exist yet, or not any more"
+    if states:
+        why = "the answer lacks ranks"
+    elif answer.num_communicators:
+        why = (
+            "no rank differs, and a text counts only what differs: neither progress nor a stop,"
+            " nor sends, receives and captured graphs are in it"
+        )
+    return LaunchFinding(kind="unseen", why=why)
+
+
+def _remarks(
+    answer: Answer, communicators: Sequence[Communicator], late: Sequence[LateRank]
+) -> Iterator[str]:
+    """Errors that ranks report, and who is behind where others do not answer."""
+    members = _Members(answer)
+    for communicator in communicators:
+        for rank in communicator.ranks:
+            if rank.error:
+                reporting = members.late(communicator, rank, "behind")
+                yield f"{name_ranks([reporting])} reports {rank.error}"
+    if late and late[0].launched is None:
+        groups = _differing(answer, communicators, members)
+        yield from (each.words() for each in _find_behind(groups, members, frozenset()))
+
+
+def _why_unknown(communicators: Sequence[Communicator], polls: int) -> str:
+    if not any(n for each in communicators for rank in each.ranks for n in rank.counts.values()):
+        return "not one collective is counted; sends, receives and captured graphs never are"
+    seen = f"the same in {polls} answers" if polls > 1 else "in one answer"
+    return (
+        f"all have launched the same, {seen}: whether it completes, and whether sends, receives or"
+        " captured graphs stand or move, is not counted"
+    )
+
+
+class _Group:
+    """What ranks of a communicator have launched, by member; of a text one function alone."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.communicator = communicator
+        self.ranks: dict[int, RankLaunches | Crowd] = {}
+        self.counts: dict[int, Mapping[str, int]] = {}
+        self._highest: dict[str, list[int]] = {}
+
+    def add(self, member: int, rank: RankLaunches | Crowd, counts: Mapping[str, int]) -> None:
+        """Takes in a member."""
+        self.ranks[member], self.counts[member] = rank, counts
+        for function, launched in counts.items():
+            two = sorted([*self._highest.get(function, ()), launched], reverse=True)[:2]
+            self._highest[function] = two
+
+    @property
+    def differs(self) -> bool:
+        """Whether any two members have launched other numbers."""
+        return len({tuple(sorted(counts.items())) for counts in self.counts.values()}) > 1
+
+    def furthest(self, member: int, *, ahead: bool) -> tuple[str, int, int]:
+        """The function in which a member is furthest ahead or behind; its count, the highest."""
+        own, gaps = self.counts[member], dict[str, int]()
+        for function in sorted(own):
+            two = self._highest[function]
+            gaps[function] = own[function] - two[own[function] == two[0]] if two[1:] else 0
+        if not gaps:
+            return "", 0, 0
+        function = (max if ahead else min)(gaps, key=gaps.__getitem__)
+        return function, own[function], own[function] - gaps[function]
+
+
+class _Members:
+    """Numbers for processes and crowds, and the ranks of the job, by its largest communicator."""
+
+    def __init__(self, answer: Answer) -> None:
+        everywhere = {
+            each.process
+            for communicator in answer.communicators
+            for each in communicator.members
+            if each.process.pid >= 0
+        }
+        largest = max(answer.communicators, key=lambda each: each.size, default=None)
+        of_world = largest.members if largest else ()
+        world = {each.process: each.rank for each in of_world if each.process.pid >= 0}
+        # Groups without a common one number their ranks each for itself.
+        is_whole = everywhere <= world.keys() and largest and largest.size == answer.world_size > 0
+        self._world = world if is_whole else {}
+        self._numbers: dict[object, int] = {}
+
+    def number(self, communicator: Communicator, each: RankLaunches | Crowd) -> int:
+        """The same for one device of a process in all communicators."""
+        key: object = (communicator.name, each)
+        if isinstance(each, RankLaunches):
+            key = each.process if each.process.pid >= 0 else (communicator.name, each.rank)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def late(
+        self, communicator: Communicator, each: RankLaunches | MissingRank, why: Why, **fields: Any
+    ) -> LateRank:
+        """The rank, by its number in the job where that is known."""
+        rank = self._world.get(each.process)
+        return LateRank(
+            rank=each.rank if rank is None else rank,
+            is_of_job=rank is not None,
+            process=each.process,
+            communicator=communicator.name,
+            why=why,
+            **fields,
+        )
+
+
+def _find_late(
+    answer: Answer, communicators: Sequence[Communicator], moved: Collection[ProcessDevice]
+) -> tuple[LateRank, ...]:
+    """Ranks that do not answer; else those that are behind, or alone ahead."""
+    members = _Members(answer)
+    silent: dict[tuple[object, ...], LateRank] = {}
+    for communicator in sorted(communicators, key=lambda each: -each.size):
+        for each in communicator.missing:
+            late = members.late(communicator, each, each.absence)
+            key = (late.rank,) if late.is_of_job else (late.communicator, late.rank)
+            # Who answers and is not in a communicator has left it, as at the end of every job.
+            if each.absence != "left":
+                silent.setdefault(key, late)
+    groups = _differing(answer, communicators, members)
+    return tuple(silent.values()) or tuple(_find_behind(groups, members, moved))
+
+
+def _differing(
+    answer: Answer, communicators: Sequence[Communicator], members: "_Members"
+) -> list["_Group"]:
+    groups = (group for each in communicators for group in _groups(each, members, answer))
+    return [group for group in groups if group.differs]
+
+
+def _groups(communicator: Communicator, members: _Members, answer: Answer) -> Iterator[_Group]:
+    """The communicator, or, of a text, its functions: there ranks are named in some of them."""
+    of_all, by_function = _Group(communicator), dict[str, _Group]()
+    for rank in communicator.ranks:
+        number = members.number(communicator, rank)
+        of_all.add(number, rank, rank.counts)
+        for function, launched in rank.counts.items() if answer.is_text else ():
+            group = by_function.setdefault(function, _Group(communicator))
+            group.add(number, rank, {function: launched})
+    for crowd in communicator.crowds:
+        group = by_function.setdefault(crowd.function, _Group(communicator))
+        group.add(members.number(communicator, crowd), crowd, {crowd.function: crowd.launched})
+    yield from by_function.values() if answer.is_text else (of_all,)
+
+
+def _find_behind(
+    groups: Sequence[_Group], members: _Members, moved: Collection[ProcessDevice]
+) -> Iterator[LateRank]:
+    """Who is behind by the rule of all hangs; who is ahead of anybody waits there."""
+    launched: dict[int, dict[str, Launched]] = {}
+    waiting: set[int] = set()
+    for index, group in enumerate(groups):
+        totals = {member: sum(counts.values()) for member, counts in group.counts.items()}
+        least, most = min(totals.values()), max(totals.values())
+        for member, total in totals.items():
+            operation = ""
+            if total > least or least == most:
+                waiting.add(member)
+                operation = group.furthest(member, ahead=True)[0]
+            launched.setdefault(member, {})[str(index)] = Launched(total, operation)
+    missing = find_missing(
+        [
+            RankState(rank=member, phase=WAITING if member in waiting else "", launched=of_groups)
+            for member, of_groups in launched.items()
+        ]
+    )
+    is_other = missing.kind == "operations"
+    late, why = set(missing.ranks), cast("Why", "another" if is_other else "behind")
+    # Where all but a few are behind, these have called what nobody else has.
+    if not is_other and 2 * len(late) > len(launched) >= _FEW * len(waiting):
+        late, why = waiting, "ahead"
+    for member in sorted(late):
+        yield from _describe(member, why, groups, members, moved)
+
+
+def _describe(
+    member: int,
+    why: Why,
+    groups: Sequence[_Group],
+    members: _Members,
+    moved: Collection[ProcessDevice],
+) -> Iterator[LateRank]:
+    """The member where it is furthest behind or ahead; none where it moves elsewhere."""
+    own = [group for group in groups if member in group.counts]
+    gaps = [(group, *group.furthest(member, ahead=why == "ahead")) for group in own]
+    group, function, launched, most = max(gaps, key=lambda gap: abs(gap[3] - gap[2]))
+    rank, name = group.ranks[member], group.communicator.name
+    if isinstance(rank, Crowd):
+        yield LateRank(
+            rank=_UNNAMED, is_of_job=False, process=ProcessDevice(), communicator=name, why=why,
+            function=function, launched=(launched, most), num_ranks=rank.num_ranks,
+        )  # fmt: skip
+    elif rank.process not in moved or rank.process.pid < 0:
+        instead = group.furthest(member, ahead=True) if why == "another" else None
+        yield members.late(
+            group.communicator, rank, why,
+            function=function, launched=(launched, most), instead=instead,
+        )  # fmt: skip
+
+
+def _is_minority(late: Sequence[LateRank], communicators: Sequence[Communicator]) -> bool:
+    """Whether at most half of the ranks of each communicator are dead: more are as a job ends."""
+    sizes = {each.name: each.size for each in communicators}
+    num_late = Counter[str]()
+    num_late.update(each.communicator for each in late if each.why == "dead")
+    return all(2 * number <= (sizes[name] or math.inf) for name, number in num_late.items())

@@ -46,7 +46,7 @@ define INSTALL
 endef
 # Those that are here of the supported ones; another one is PYTHONS=/path/to/python3.13.
 PYTHONS ?= $(shell command -v python3.11 python3.12 python3.13)
-SOURCES := pyproject.toml build_native.py $(wildcard instrumentation/native/*)
+SOURCES := pyproject.toml build_native.py $(wildcard instrumentation/native/* instrumentation/native/plugin/*)
 
 $(READY): $(SOURCES)
 	$(call INSTALL,$(EXTRAS))

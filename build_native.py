@@ -1,4 +1,4 @@
-"""Compiles instrumentation/native into lockstep._native where the wheel is built.
+"""Compiles instrumentation/native into lockstep._native and NCCL's plugin, for the wheel.
 
 A checkout without a compiler or Python's headers gets a pure wheel, in which the plain recorder
 writes rows. ``make wheels`` names a machine in LOCKSTEP_WHEEL_MACHINE: then the wheel is of that
@@ -19,7 +19,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 MACHINES = ("x86_64", "aarch64")
 _SOURCES = "instrumentation/native"
+PLUGIN = "libnccl-profiler-lockstep.so"
+"""In the package; NCCL finds it by NCCL_PROFILER_PLUGIN=lockstep where the loader's path has it."""
+_PLUGIN_SOURCES = ("plugin/*.c", "checksum.c")
 _FLAGS = ("-O3", "-fPIC", "-shared", "-fno-strict-aliasing", "-fvisibility=hidden")
+_LIBRARIES = ("-ldl", "-lpthread")  # of a libc before 2.34
 
 
 class BuildNative(BuildHookInterface[Any]):
@@ -36,10 +40,9 @@ class BuildNative(BuildHookInterface[Any]):
         name = f"_native{suffix.replace(platform.machine(), machine)}"
         in_place = root / "instrumentation" / "lockstep"
         self._folder = in_place if version == "editable" else Path(tempfile.mkdtemp())
-        library = self._folder / name
-        # A running process has it mapped: a new file, not new content in the old one.
-        library.unlink(missing_ok=True)
+        library, plugin = self._folder / name, self._folder / PLUGIN
         problem = compile_to(library, root / _SOURCES, machine)
+        problem = problem or compile_to(plugin, root / _SOURCES, machine, _PLUGIN_SOURCES)
         if problem and wanted:
             raise RuntimeError(f"lockstep._native cannot be compiled for {machine}: {problem}")
         if problem:
@@ -50,7 +53,10 @@ class BuildNative(BuildHookInterface[Any]):
         python = f"cp{sysconfig.get_config_var('py_version_nodot')}"
         build_data["pure_python"] = False
         build_data["tag"] = f"{python}-{python}-linux_{machine}"
-        build_data["force_include"][str(library)] = f"lockstep/{name}"
+        build_data["force_include"] |= {
+            str(library): f"lockstep/{name}",
+            str(plugin): f"lockstep/{PLUGIN}",
+        }
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes the temporary folder, whose library the wheel now contains."""
@@ -59,8 +65,10 @@ class BuildNative(BuildHookInterface[Any]):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def compile_to(library: Path, sources: Path, machine: str) -> str:
-    """Compiles all C files of a folder into one module; returns the problem, or an empty text.
+def compile_to(
+    library: Path, sources: Path, machine: str, patterns: tuple[str, ...] = ("*.c",)
+) -> str:
+    """Compiles C files of a folder into one library; returns the problem, or an empty text.
 
     Python's headers are those of this Python for both machines: their sizes of types are the same.
     Warnings are left off: a compiler of another year must not break a user's installation.
@@ -70,10 +78,12 @@ def compile_to(library: Path, sources: Path, machine: str) -> str:
         return f"Python.h is not in {headers}"
     own = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     compiler = shlex.split(own) if machine == platform.machine() else [f"{machine}-linux-gnu-gcc"]
-    files = sorted(str(path) for path in sources.glob("*.c"))
+    files = sorted(str(path) for pattern in patterns for path in sources.glob(pattern))
+    # A running process has it mapped: a new file, not new content in the old one.
+    library.unlink(missing_ok=True)
     try:
         subprocess.run(
-            [*compiler, *_FLAGS, f"-I{headers}", "-o", str(library), *files],
+            [*compiler, *_FLAGS, f"-I{headers}", "-o", str(library), *files, *_LIBRARIES],
             check=True,
             capture_output=True,
             text=True,

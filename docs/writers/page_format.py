@@ -4,6 +4,7 @@ from lockstep_records.files.operations import DEFAULT_ROWS as OPERATIONS_ROWS
 from lockstep_records.files.operations import HEADER, KINDS, NAMES, OPERATION, operations_bytes
 from lockstep_records.files.operations import RING_OFFSET as OPERATIONS_OFFSET
 from lockstep_records.files.operations import VERSION as OPERATIONS_VERSION
+from lockstep_records.nccl import launches
 from lockstep_records.page.layout import (
     DEFAULT_ROWS,
     EXTRAS,
@@ -14,6 +15,7 @@ from lockstep_records.page.layout import (
     PERIODIC,
     PERIODIC_OFFSETS,
     PHASES,
+    PLUGIN_PAGE,
     RING_OFFSET,
     ROW,
     SLOT,
@@ -65,6 +67,15 @@ For a reader, a row counts when its number fits its index and its checksum holds
 wrapped, the oldest step is left out, for its first rows may be overwritten.
 """
 
+_LAUNCHES = f"""# Collectives of NCCL's plugin, format version {launches.VERSION}
+
+NCCL's plugin writes a page of its own, `rank-00003{PLUGIN_PAGE}`, and beside it
+`rank-00003.nccl{launches.SUFFIX}`: the header at byte 0, {launches.MAX_COMMUNICATORS} communicators
+from byte {launches.COMMUNICATORS_OFFSET} and a ring of the newest collectives from byte
+{launches.RING_OFFSET:,}. A collective counts when its number fits its place. Codes of functions:
+{", ".join(f"{code} {name}" for code, name in enumerate(launches.FUNCTIONS))}.
+"""
+
 
 def _table(section: Section) -> list[str]:
     lines = [f"## {section.name}\n", section.help + "\n"]
@@ -91,5 +102,8 @@ def render() -> str:
     lines.append("")
     lines.append(_OPERATIONS)
     for section in (HEADER, OPERATION):
+        lines += _table(section)
+    lines.append(_LAUNCHES)
+    for section in (launches.HEADER, launches.COMMUNICATOR, launches.COLLECTIVE):
         lines += _table(section)
     return "\n".join(lines).rstrip() + "\n"

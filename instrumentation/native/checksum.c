@@ -3,7 +3,7 @@
  * all but the last bytes are folded first (Gopal and others, "Fast CRC Computation for Generic
  * Polynomials Using PCLMULQDQ", Intel 2009).
  */
-#include "recorder.h"
+#include "checksum.h"
 
 #include <string.h>
 

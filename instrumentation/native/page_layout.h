@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "743a2e39"
+#define PAGE_LAYOUT "80b183eb"
 
 #include <stdint.h>
 
@@ -169,6 +169,84 @@ enum {
     ROW_HAS_GRADIENT_NORM = 8,
 };
 
+/* Written once at creation, protected by its checksum. */
+typedef struct __attribute__((packed)) {
+    char magic[8];
+    uint32_t version;
+    uint32_t row_count;
+    uint32_t row_bytes;
+    uint32_t slot_bytes;
+    int32_t rank;
+    int32_t local_rank;
+    int32_t world_size;
+    int32_t attempt;
+    int32_t pid;
+    int32_t dp;
+    int32_t fsdp;
+    int32_t pp;
+    int32_t tp;
+    int32_t cp;
+    int32_t ep;
+    uint32_t periodic_bytes;
+    int64_t start_monotonic_ns;
+    int64_t start_wall_ns;
+    char job_id[128];
+    char cluster[64];
+    char project[64];
+    char node[128];
+    char gpu_uuid[64];
+    char torch_version[32];
+    char nccl_version[32];
+    uint32_t locked;
+    char queue[64];
+    char job_class[64];
+    uint32_t launch_key;
+    uint32_t checksum;
+} Identity;
+_Static_assert(sizeof(Identity) == 740, "Identity has gaps");
+
+/* Written once at creation, protected by its checksum. */
+typedef struct __attribute__((packed)) {
+    char magic[8];
+    uint32_t version;
+    uint32_t collectives;
+    int32_t rank;
+    int32_t pid;
+    uint32_t interface;
+    uint32_t is_rccl;
+    uint32_t checksum;
+} LaunchesHeader;
+_Static_assert(sizeof(LaunchesHeader) == 36, "LaunchesHeader has gaps");
+
+/* One communicator of the process. */
+typedef struct {
+    uint64_t communicator;
+    uint64_t launched;
+    int32_t ranks;
+    int32_t rank;
+} Communicator;
+_Static_assert(sizeof(Communicator) == 24, "Communicator has gaps");
+
+/* One collective, or one send or receive. */
+typedef struct {
+    uint64_t number;
+    int64_t arrival_ns;
+    int64_t begin_ns;
+    int64_t end_ns;
+    uint64_t communicator;
+    uint64_t sequence;
+    uint64_t size_bytes;
+    uint32_t kernels_begun;
+    uint32_t kernels_ended;
+    uint32_t proxies_begun;
+    uint32_t proxies_ended;
+    int32_t rank;
+    int32_t ranks;
+    uint32_t channels;
+    uint32_t function;
+} Collective;
+_Static_assert(sizeof(Collective) == 88, "Collective has gaps");
+
 enum {
     FLAG_LOSS_SPIKE = 1,
     FLAG_DIVERGENCE = 2,
@@ -208,6 +286,40 @@ enum {
 };
 
 enum {
+    KIND_ALL_REDUCE = 0,
+    KIND_ALL_GATHER = 1,
+    KIND_REDUCE_SCATTER = 2,
+    KIND_ALL_TO_ALL = 3,
+    KIND_BROADCAST = 4,
+    KIND_SEND_RECV = 5,
+};
+
+enum {
+    FUNCTION_INVALID = 0,
+    FUNCTION_ALLREDUCE = 1,
+    FUNCTION_ALLGATHER = 2,
+    FUNCTION_REDUCESCATTER = 3,
+    FUNCTION_ALLTOALL = 4,
+    FUNCTION_BROADCAST = 5,
+    FUNCTION_REDUCE = 6,
+    FUNCTION_GATHER = 7,
+    FUNCTION_SCATTER = 8,
+    FUNCTION_SEND = 9,
+    FUNCTION_RECV = 10,
+    FUNCTION_SENDRECV = 11,
+};
+
+enum {
+    PAGE_VERSION = 1,
+    LAUNCHES_VERSION = 1,
+    MOST_COMMUNICATORS = 256,
+    MOST_COLLECTIVES = 16384,
+    COMMUNICATORS_OFFSET = 4096,
+    LAUNCHES_OFFSET = 10240,
+    PERIODIC_OFFSET_0 = 16384,
+    PERIODIC_OFFSET_1 = 20480,
+    UNSEEN_PLUGIN = 256,
+    UNSEEN_WAITS = 16,
     FIRST_STEP_PHASE = 1,
     STEP_PHASES = 8,
     NUM_PHASES = 12,
@@ -225,5 +337,7 @@ enum {
 };
 
 static const double STEP_BUCKETS[] = {0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.6, 2.0, 2.6, 3.3, 4.0, 5.0, 6.5, 8.0, 10.0, 13.0, 16.0, 20.0, 40.0, 80.0};
+#define FUNCTION_NAMES "Invalid", "AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "Broadcast", "Reduce", "Gather", "Scatter", "Send", "Recv", "SendRecv"
+#define PLUGIN_PAGE ".nccl.page"
 
 #endif

@@ -27,6 +27,7 @@
 #include <Python.h>
 #include <stdbool.h>
 
+#include "checksum.h"
 #include "page_layout.h"
 
 enum { NOT_WAITING = -1 };
@@ -160,10 +161,6 @@ int64_t read_run_queue(int descriptor, int64_t *core_ns);
 void take_stops(StepRecorder *recorder, Row *row);
 PyObject *recorder_watch_stops(StepRecorder *recorder, PyObject *unused);
 void recorder_release_stops(StepRecorder *recorder);
-
-/* checksum.c */
-uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */
-void prepare_checksum(void);
 
 PyObject *new_phase_hook(StepRecorder *recorder, int code); /* phase_hook.c */
 PyObject *end_gradient_wait(PyObject *wait);                /* ddp.c */

@@ -28,6 +28,7 @@ CAN_COMPILE = (
     and Path(sysconfig.get_path("include"), "Python.h").exists()
 )
 COMPILED = f"lockstep/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+PLUGIN = "lockstep/libnccl-profiler-lockstep.so"
 
 
 def run(*words: str | Path, **environment: str) -> str:
@@ -87,7 +88,7 @@ def test_the_wheel_holds_every_module_and_layout_of_every_room(wheel: Path) -> N
 def test_the_wheel_is_for_this_machine_with_its_compiled_pen(wheel: Path) -> None:
     assert wheel.name.endswith(f"-{sysconfig.get_platform().replace('-', '_')}.whl")
     inside = zipfile.ZipFile(wheel).namelist()
-    assert [name for name in inside if name.endswith(".so")] == [COMPILED]
+    assert sorted(name for name in inside if name.endswith(".so")) == [COMPILED, PLUGIN]
 
 
 def test_without_a_compiler_the_wheel_is_for_every_machine(tmp_path: Path) -> None:

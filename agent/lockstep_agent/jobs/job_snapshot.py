@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstep_agent.exposition.fair_share import fair_shares
 from lockstep_agent.sources.pods import Pod
 from lockstep_records.file_access.foreign_files import owner_of
-from lockstep_records.files.jobs import Roots, list_jobs, plain_roots
+from lockstep_records.files.jobs import PAGE, Roots, list_jobs, plain_roots, speaking_pages
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, PageReader
 
@@ -24,7 +24,6 @@ MAX_PAGES = 512
 MAX_FILES = 32_768
 """Entries that are listed of one user, in equal parts for his jobs."""
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
-_PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 Attempts = tuple[tuple[Path, ...], ...]
 _Refusal = tuple[str, str]
 """Reason and text of a page that cannot be read."""
@@ -114,7 +113,7 @@ def _list_job(folder: Path, owner: int, max_files: int) -> ListedJob:
                 break
             files = [each.name for each in _entries(folder / name, left)]
             left -= len(files)
-            pages = sorted(filter(_PAGE.fullmatch, files))
+            pages = speaking_pages(filter(PAGE.fullmatch, files))
             attempts.append(tuple(folder / name / page for page in pages))
     except OSError:  # the folder is being removed
         return ListedJob(folders=(folder,), owner=owner, attempts=())

@@ -22,8 +22,10 @@ from lockstep.recorder.interface import (
 )
 from lockstep.recorder.phases import CODE, FLAG, STEP_SLICE, code_of
 from lockstep.recorder.plain import PlainRecorder, bus_factor, sequence_figures
+from lockstep_records.nccl import launches
 from lockstep_records.page import layout
 from lockstep_records.page.layout import COLLECTIVE_KINDS, Field, Section
+from lockstep_records.page.replicas import unseen_bits
 from lockstep_records.page.writer import PageWriter
 
 _TYPES = {
@@ -34,7 +36,15 @@ _TYPES = {
     "d": "double",
     "f": "float",
 }
-_STRUCTS = {"Slot": layout.SLOT, "Periodic": layout.PERIODIC, "Row": layout.ROW}
+_STRUCTS = {
+    "Slot": layout.SLOT,
+    "Periodic": layout.PERIODIC,
+    "Row": layout.ROW,
+    "Identity": layout.IDENTITY,
+    "LaunchesHeader": launches.HEADER,
+    "Communicator": launches.COMMUNICATOR,
+    "Collective": launches.COLLECTIVE,
+}
 
 
 def _declaration(field: Field) -> str:
@@ -45,12 +55,15 @@ def _declaration(field: Field) -> str:
 
 
 def _struct(name: str, section: Section) -> Iterable[str]:
-    yield "typedef struct {"
+    # Alignment of all that is stored word by word is checked where the table is made.
+    packed = " __attribute__((packed))" if section.size % 8 else ""
+    yield f"typedef struct{packed} {{"
     yield from map(_declaration, section.fields)
     yield f"}} {name};"
     yield f'_Static_assert(sizeof({name}) == {section.size}, "{name} has gaps");'
     own = {field: bit for field, bit in section.presence.items() if field in section.offsets}
-    yield from _enum({f"{name}_has_{field}": bit for field, bit in own.items()})
+    if own:
+        yield from _enum({f"{name}_has_{field}": bit for field, bit in own.items()})
 
 
 def _enum(values: dict[str, int]) -> Iterable[str]:
@@ -59,9 +72,18 @@ def _enum(values: dict[str, int]) -> Iterable[str]:
     yield "};"
 
 
-def _body() -> str:
-    """The header but for its fingerprint."""
-    sizes = {
+def _sizes() -> dict[str, int]:
+    return {
+        "page_version": layout.VERSION,
+        "launches_version": launches.VERSION,
+        "most_communicators": launches.MAX_COMMUNICATORS,
+        "most_collectives": launches.MAX_COLLECTIVES,
+        "communicators_offset": launches.COMMUNICATORS_OFFSET,
+        "launches_offset": launches.RING_OFFSET,
+        "periodic_offset_0": layout.PERIODIC_OFFSETS[0],
+        "periodic_offset_1": layout.PERIODIC_OFFSETS[1],
+        "unseen_plugin": unseen_bits({"plugin"}),
+        "unseen_waits": unseen_bits({"waits"}),
         "first_step_phase": STEP_SLICE.start,
         "step_phases": STEP_SLICE.stop - STEP_SLICE.start,
         "num_phases": len(CODE),
@@ -77,16 +99,33 @@ def _body() -> str:
         "max_run_queues": MAX_RUN_QUEUES,
         "run_queue_every_ns": RUN_QUEUE_EVERY_NS,
     }
+
+
+def _coded(kind: str, names: Iterable[str]) -> dict[str, int]:
+    return {f"{kind}_{name}": code for code, name in enumerate(names)}
+
+
+def _body() -> str:
+    """The header but for its fingerprint."""
     lines = ["#include <stdint.h>"]
     for name, section in _STRUCTS.items():
         lines += ["", f"/* {section.help} */", *_struct(name, section)]
-    lines += ["", *_enum({f"flag_{name}": bit for name, bit in FLAG.items()})]
-    lines += ["", *_enum({f"phase_{name}": code for name, code in CODE.items()})]
-    lines += ["", *_enum({f"extra_{name}": index for index, name in enumerate(layout.EXTRAS)})]
-    lines += ["", *_enum(sizes)]
+    for constants in (
+        {f"flag_{name}": bit for name, bit in FLAG.items()},
+        {f"phase_{name}": code for name, code in CODE.items()},
+        _coded("extra", layout.EXTRAS),
+        _coded("kind", layout.COLLECTIVE_KINDS),
+        _coded("function", launches.FUNCTIONS),
+        _sizes(),
+    ):
+        lines += ["", *_enum(constants)]
+    names = ", ".join(f'"{name}"' for name in launches.FUNCTIONS)
+    bounds = ", ".join(map(repr, layout.STEP_BUCKETS))
     lines += [
         "",
-        f"static const double STEP_BUCKETS[] = {{{', '.join(map(repr, layout.STEP_BUCKETS))}}};",
+        f"static const double STEP_BUCKETS[] = {{{bounds}}};",
+        f"#define FUNCTION_NAMES {names}",
+        f'#define PLUGIN_PAGE "{layout.PLUGIN_PAGE}"',
     ]
     return "\n".join(lines) + "\n"
 

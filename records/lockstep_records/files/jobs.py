@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import heappush, heappushpop, nlargest, nsmallest
 from itertools import chain, islice
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lockstep_records.events.event import read_events
 from lockstep_records.file_access.foreign_files import folder_user, scan_foreign
+from lockstep_records.page.layout import PLUGIN_PAGE
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page
 
@@ -140,7 +141,7 @@ def _completed_step(attempt: Path, page_name: str) -> int | None:
 # writes 4242+1 for a component of a heterogeneous job.
 _MAX_CHARACTERS = 100
 JOB_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MAX_CHARACTERS - 1}}}")
-_PAGE = re.compile(r"rank-[0-9]{5,}\.page")
+PAGE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 _MAX_NAMED_JOBS = 5
 MAX_ENTRIES = 1 << 20
@@ -289,8 +290,15 @@ def list_pages(attempt: Path, limit: int = MAX_PAGES) -> list[Path]:
     Raises:
         OSError: the attempt's folder cannot be listed, or is a link.
     """
-    names = scan_foreign(attempt, _PAGE, min(MAX_ENTRIES, _FILES_PER_RANK * limit))
-    return [attempt / name for name in nsmallest(limit, names)]
+    names = scan_foreign(attempt, PAGE, min(MAX_ENTRIES, _FILES_PER_RANK * limit))
+    return [attempt / name for name in speaking_pages(nsmallest(2 * limit, names))[:limit]]
+
+
+def speaking_pages(names: Iterable[str]) -> list[str]:
+    """Names of pages without those of NCCL's plugin where ``attach`` speaks for the rank itself."""
+    ordered = sorted(names)
+    spoken_for = {f"{name.removesuffix('.page')}{PLUGIN_PAGE}" for name in ordered}
+    return [name for name in ordered if name not in spoken_for]
 
 
 def start_seconds(job: Path) -> float:

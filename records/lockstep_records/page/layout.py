@@ -358,6 +358,8 @@ PERIODIC_OFFSETS = (16384, 20480)
 RING_OFFSET = 24576
 DEFAULT_ROWS = 65_536
 MAX_ROWS = 1 << 20
+PLUGIN_PAGE = ".nccl.page"
+"""End of the name of a page that NCCL's plugin writes; that of ``attach`` lies beside it."""
 
 assert IDENTITY.size <= HEARTBEAT_OFFSET
 assert SLOT.size <= SLOT_OFFSETS[1] - SLOT_OFFSETS[0]

@@ -56,6 +56,11 @@ UNSEEN = {
         "no step tells tokens or samples, so throughput is unknown",
         "monitor.step(tokens=batch.numel(), samples=len(batch))  # of this rank",
     ),
+    "plugin": Unseen(
+        "NCCL's plugin alone tells of this job: a step is a period of its collectives, and phases"
+        " are unknown",
+        "monitor = lockstep.attach(model, optimizer)  # what the loop trains",
+    ),
 }
 """By name; bit n of the page's field ``unseen`` is the n-th of them."""
 

@@ -17,6 +17,7 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_records.page.replicas import unseen_in
 from lockstep_reports.arrays import Integers, Matrix, dtype_of
+from lockstep_reports.readers.plugin_pages import JOINED, join_arrivals, plugin_notes
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
 from lockstep_reports.wording import plural
 
@@ -56,6 +57,9 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
     notes: list[str] = []
     ranks = _read_ranks(folder, notes)
     _check_same_world(ranks)
+    notes += plugin_notes([rank.page for rank in ranks])
+    if join_arrivals([(rank.page, rank.rows) for rank in ranks]):
+        notes.append(JOINED)
     clock: Clock = "device" if any(_is_on_device(r.rows).any() for r in ranks) else "host"
     represented, by_host = None, np.zeros(0, dtype=np.int64)
     if clock == "device":

@@ -1,0 +1,554 @@
+/* The interface: one table of offsets for its versions, handles, and the plugin that ours hands on to. */
+#include "plugin.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+#define OWN "LOCKSTEP_NCCL_"
+
+enum { NEWEST = 7, OLDEST = 3, HASHED = 1024, MOST_PAIRS = 1 << 16 };
+enum { TAG_COLLECTIVE = 1, TAG_KERNEL, TAG_PROXY, TAG_CONTEXT, TAG_PAIR, TAG_BITS = 4 };
+typedef enum { NEVER, SAMPLED, ALWAYS } Kernels;
+
+typedef void (*Logger)(int level, unsigned long system, const char *file, int line, const char *format, ...);
+typedef struct {
+    const char *name;
+    int (*init)();
+    int (*start)(void *context, void **handle, void *descriptor);
+    int (*stop)(void *handle);
+    int (*record)(void *handle, int state, void *arguments);
+    int (*finalize)(void *context);
+} Profiler;
+
+#define V4_OFFSETS                                                                                        \
+    .coll_sequence = 24, .coll_function = 32, .coll_count = 56, .coll_datatype = 72, .coll_channels = 80, \
+    .p2p_function = 24, .p2p_datatype = 40, .p2p_count = 48, .p2p_peer = 56
+#define V5_OFFSETS V4_OFFSETS, .is_wide = true, .coll_group = 104, .p2p_group = 64
+static const Interface INTERFACES[NEWEST + 1] = {
+    [3] = {.version = 3, .coll_hash = 32, .coll_sequence = 40, .coll_function = 48, .coll_count = 72,
+           .coll_datatype = 88, .coll_channels = 96, .p2p_hash = 32, .p2p_function = 40, .p2p_datatype = 56,
+           .p2p_count = 64, .p2p_peer = 72},
+    [4] = {.version = 4, V4_OFFSETS},
+    [5] = {.version = 5, V5_OFFSETS},
+    [6] = {.version = 6, V5_OFFSETS},
+    [7] = {.version = 7, V5_OFFSETS},
+};
+
+typedef struct {
+    bool is_used;
+    void *next; /* context of the next plugin */
+} Context;
+/* A handle of two plugins. */
+typedef struct {
+    uint64_t number;
+    void *own, *next;
+} Pair;
+
+Place place;
+static pthread_mutex_t in_init = PTHREAD_MUTEX_INITIALIZER;
+static Context contexts[MOST_COMMUNICATORS]; /* the first stands for those that are unknown */
+static int num_contexts, taken_version;
+static char is_off;
+static char is_child; /* a fork has the mapping, and writes nothing */
+static int *mask;
+static int base_mask, next_mask;
+static Kernels kernels;
+static const Profiler *next;
+static Pair *pairs;
+static uint64_t num_pairs;
+static struct {
+    uint64_t key, count;
+} peers[HASHED];
+
+int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void *handle_of(uint64_t number, int tag)
+{
+    return (void *)(uintptr_t)(number << TAG_BITS | (uint64_t)tag);
+}
+
+static uint64_t number_of(const void *handle, int tag)
+{
+    uint64_t word = (uintptr_t)handle;
+    return (word & ((1 << TAG_BITS) - 1)) == (uint64_t)tag ? word >> TAG_BITS : 0;
+}
+
+static void set_mask(int wanted)
+{
+    if (mask != NULL && LOAD(*mask) != wanted)
+        STORE(*mask, wanted);
+}
+
+static void renew_mask(bool with_kernels)
+{
+    set_mask(base_mask | (with_kernels || kernels == ALWAYS ? EVENT_KERNEL_CHANNEL : 0) | LOAD(next_mask));
+}
+
+void set_kernel_events(bool are_wanted)
+{
+    if (kernels == SAMPLED)
+        renew_mask(are_wanted);
+}
+
+bool kernel_events_are_sampled(void)
+{
+    return kernels == SAMPLED;
+}
+
+/* Bytes of one number of a type, by the bits in its name: ncclFloat16, ncclFloat8e4m3. */
+static uint64_t bytes_of(const char *type)
+{
+    if (type == NULL)
+        return 1;
+    while (*type && (*type < '0' || *type > '9'))
+        type++;
+    int bits = atoi(type);
+    return bits > 8 ? (uint64_t)bits / 8 : 1;
+}
+
+static int code_of(const char *function)
+{
+    static const char *const NAMES[] = {FUNCTION_NAMES};
+    for (int code = 1; function != NULL && code < (int)(sizeof NAMES / sizeof *NAMES); code++)
+        if (strcmp(function, NAMES[code]) == 0)
+            return code;
+    return FUNCTION_INVALID;
+}
+
+#define READ(type, name, offset)                                                                          \
+    type name;                                                                                            \
+    memcpy(&name, descriptor + (offset), sizeof name)
+
+static int context_index(const void *context)
+{
+    uint64_t index = number_of(context, TAG_CONTEXT);
+    return index < MOST_COMMUNICATORS ? (int)index : 0;
+}
+
+/* Sends and receives have no number: theirs is counted for each peer and direction. */
+static uint64_t count_peer(int communicator, int peer, int function)
+{
+    uint64_t key = ((uint64_t)(uint32_t)peer << 32 | (uint64_t)communicator << 8 | (uint64_t)function) + 1;
+    uint64_t at = key * 0x9E3779B97F4A7C15u >> 32;
+    for (int n = 0; n < 8; n++, at++) {
+        uint64_t free = 0, *place_of_key = &peers[at % HASHED].key;
+        if (LOAD(*place_of_key) == key
+            || __atomic_compare_exchange_n(place_of_key, &free, key, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+            || free == key)
+            return ADD(peers[at % HASHED].count, 1);
+    }
+    return 0;
+}
+
+static void name_communicator(int communicator, uint64_t hash)
+{
+    Communicator *group = communicators() + communicator;
+    if (hash && communicator && LOAD(group->communicator) != hash)
+        STORE(group->communicator, hash);
+}
+
+static void *start_coll(const Interface *interface, void *context, const char *descriptor)
+{
+    int communicator = context_index(context);
+    READ(int, rank, 16);
+    READ(uint64_t, sequence, interface->coll_sequence);
+    READ(const char *, function, interface->coll_function);
+    READ(uint64_t, count, interface->coll_count);
+    READ(const char *, datatype, interface->coll_datatype);
+    READ(uint8_t, channels, interface->coll_channels);
+    if (interface->coll_hash) {
+        READ(uint64_t, hash, interface->coll_hash);
+        name_communicator(communicator, hash);
+    }
+    return handle_of(note_arrival(communicator, sequence, code_of(function), count * bytes_of(datatype), rank,
+                                  channels ? channels : 256), /* RCCL has so many, and a byte holds them */
+                     TAG_COLLECTIVE);
+}
+
+static void *start_p2p(const Interface *interface, void *context, const char *descriptor)
+{
+    int communicator = context_index(context);
+    READ(int, rank, 16);
+    READ(const char *, function, interface->p2p_function);
+    READ(uint64_t, count, interface->p2p_count);
+    READ(const char *, datatype, interface->p2p_datatype);
+    READ(int, peer, interface->p2p_peer);
+    if (interface->p2p_hash) {
+        READ(uint64_t, hash, interface->p2p_hash);
+        name_communicator(communicator, hash);
+    }
+    int code = code_of(function);
+    return handle_of(note_arrival(communicator, count_peer(communicator, peer, code), code,
+                                  count * bytes_of(datatype), rank, 0),
+                     TAG_COLLECTIVE);
+}
+
+/* A copy-engine collective: as a coll of v4, whose type of data lies where that one has it too. */
+static void *start_copies(void *context, const char *descriptor)
+{
+    READ(int, rank, 16);
+    READ(uint64_t, sequence, 24);
+    READ(const char *, function, 32);
+    READ(uint64_t, count, 56);
+    READ(const char *, datatype, 72);
+    return handle_of(note_arrival(context_index(context), sequence, code_of(function),
+                                  count * bytes_of(datatype), rank, 0),
+                     TAG_COLLECTIVE);
+}
+
+static void *start_own(const Interface *interface, void *context, const void *parent, const char *descriptor)
+{
+    uint64_t type = (uint8_t)descriptor[0];
+    if (interface->is_wide)
+        memcpy(&type, descriptor, sizeof type);
+    void *handle = NULL;
+    switch (type) {
+    case EVENT_COLL:
+        handle = start_coll(interface, context, descriptor);
+        break;
+    case EVENT_P2P:
+        handle = start_p2p(interface, context, descriptor);
+        break;
+    case EVENT_CE_COLL:
+        handle = start_copies(context, descriptor);
+        break;
+    case EVENT_COLL_API: {
+        READ(bool, is_captured, 64);
+        if (is_captured)
+            note_graphs();
+        return NULL;
+    }
+    case EVENT_PROXY_OP: {
+        READ(int, pid, 24);
+        uint64_t number = pid == place.pid ? number_of(parent, TAG_COLLECTIVE) : 0;
+        return number && begin_part(number, false) ? handle_of(number, TAG_PROXY) : NULL;
+    }
+    case EVENT_KERNEL_CHANNEL: {
+        uint64_t number = number_of(parent, TAG_COLLECTIVE);
+        return number && begin_part(number, true) ? handle_of(number, TAG_KERNEL) : NULL;
+    }
+    default:
+        return NULL;
+    }
+    track();
+    return handle;
+}
+
+static void stop_own(const void *handle)
+{
+    uint64_t kernel = number_of(handle, TAG_KERNEL), proxy = number_of(handle, TAG_PROXY);
+    if (!kernel && !proxy)
+        return;
+    end_part(kernel ? kernel : proxy, kernel != 0);
+    Collective *collective = collective_of(kernel ? kernel : proxy);
+    if (collective != NULL && has_ended(collective))
+        track();
+}
+
+static bool is_on(void)
+{
+    return place.page != NULL && !LOAD(is_off) && !is_child;
+}
+
+/* The next plugin's handle of an event, or its context of a communicator. */
+static Pair *pair_of(const void *handle)
+{
+    uint64_t number = number_of(handle, TAG_PAIR);
+    Pair *pair = number ? pairs + number % MOST_PAIRS : NULL;
+    return pair != NULL && __atomic_load_n(&pair->number, __ATOMIC_ACQUIRE) == number ? pair : NULL;
+}
+
+/* Calls the next plugin with its own handles in the descriptor, which is then as it was. */
+static void *start_next(const Interface *interface, void *context, char *descriptor)
+{
+    uint64_t type = (uint8_t)descriptor[0];
+    int group = type == EVENT_COLL ? interface->coll_group : type == EVENT_P2P ? interface->p2p_group : 0;
+    READ(void *, parent, 8);
+    void *group_parent = NULL, *handle = NULL;
+    Pair *pair = pair_of(parent);
+    void *translated = pair == NULL ? NULL : pair->next;
+    memcpy(descriptor + 8, &translated, sizeof translated);
+    if (group) {
+        memcpy(&group_parent, descriptor + group, sizeof group_parent);
+        Pair *group_pair = pair_of(group_parent);
+        translated = group_pair == NULL ? NULL : group_pair->next;
+        memcpy(descriptor + group, &translated, sizeof translated);
+    }
+    next->start(contexts[context_index(context)].next, &handle, descriptor);
+    memcpy(descriptor + 8, &parent, sizeof parent);
+    if (group)
+        memcpy(descriptor + group, &group_parent, sizeof group_parent);
+    return handle;
+}
+
+static int start(const Interface *interface, void *context, void **handle, char *descriptor)
+{
+    if (next == NULL) {
+        READ(void *, parent, 8);
+        *handle = is_on() ? start_own(interface, context, parent, descriptor) : NULL;
+        return 0;
+    }
+    READ(void *, parent, 8);
+    Pair *above = pair_of(parent);
+    void *own = is_on() ? start_own(interface, context, above == NULL ? NULL : above->own, descriptor) : NULL;
+    void *theirs = start_next(interface, context, descriptor);
+    *handle = NULL;
+    if (own == NULL && theirs == NULL)
+        return 0;
+    uint64_t number = ADD(num_pairs, 1) + 1;
+    Pair *pair = pairs + number % MOST_PAIRS;
+    STORE(pair->number, 0);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    STORE(pair->own, own);
+    STORE(pair->next, theirs);
+    __atomic_store_n(&pair->number, number, __ATOMIC_RELEASE);
+    *handle = handle_of(number, TAG_PAIR);
+    return 0;
+}
+
+static int stop(void *handle)
+{
+    Pair *pair = next == NULL ? NULL : pair_of(handle);
+    if (is_on())
+        stop_own(next == NULL ? handle : pair == NULL ? NULL : LOAD(pair->own));
+    if (pair != NULL && LOAD(pair->next) != NULL)
+        next->stop(LOAD(pair->next));
+    return 0;
+}
+
+static int record(void *handle, int state, void *arguments)
+{
+    Pair *pair = next == NULL ? NULL : pair_of(handle);
+    if (pair != NULL && LOAD(pair->next) != NULL)
+        next->record(LOAD(pair->next), state, arguments);
+    return 0;
+}
+
+static void say(const char *text)
+{
+    fprintf(stderr, "lockstep: NCCL's plugin is off: %s\n", text);
+}
+
+static void in_child(void)
+{
+    is_child = 1;
+}
+
+static void at_exit(int status, void *unused)
+{
+    (void)unused;
+    if (!is_on() || getpid() != place.pid)
+        return;
+    flush_rows();
+    beat(now_ns(), status == 0 ? PHASE_DONE : PHASE_FAILED);
+}
+
+/* Late calls and the next load find this library and its state where they were. */
+static void pin(void)
+{
+    Dl_info info;
+    if (dladdr(&place, &info) && info.dli_fname != NULL)
+        dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static void load_next(int version)
+{
+    const char *path = getenv(OWN "NEXT_PLUGIN");
+    if (path == NULL || *path == 0)
+        return;
+    char symbol[32];
+    snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", version);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const Profiler *profiler = library == NULL ? NULL : dlsym(library, symbol);
+    pairs = profiler == NULL ? NULL : calloc(MOST_PAIRS, sizeof *pairs);
+    if (pairs == NULL)
+        fprintf(stderr, "lockstep: %s=%s has no %s, so nothing is handed on\n", OWN "NEXT_PLUGIN", path, symbol);
+    else
+        next = profiler;
+}
+
+static void begin(const Group *group, int version)
+{
+    taken_version = version;
+    pin();
+    load_next(version);
+    const char *wanted = getenv(OWN "KERNEL_EVENTS");
+    /* Only from 2.27 to 2.30 they may be switched in a run; later ones cost up to 13 % of bandwidth. */
+    kernels = version >= 4 && version <= 6 ? SAMPLED : NEVER;
+    if (wanted != NULL && strcmp(wanted, "off") == 0)
+        kernels = NEVER;
+    if (wanted != NULL && strcmp(wanted, "always") == 0)
+        kernels = ALWAYS;
+    base_mask = EVENT_COLL | EVENT_P2P | EVENT_PROXY_OP;
+    base_mask |= version >= 5 ? EVENT_COLL_API : 0;
+    base_mask |= version >= 6 ? EVENT_CE_COLL : 0;
+    const char *problem = make_place(group, version);
+    if (problem != NULL) {
+        say(problem);
+        STORE(is_off, 1);
+        return;
+    }
+    start_rows();
+    pthread_atfork(NULL, NULL, in_child);
+    on_exit(at_exit, NULL);
+}
+
+static int add_context(const Group *group)
+{
+    for (int index = 1; index < MOST_COMMUNICATORS; index++) {
+        if (contexts[index].is_used)
+            continue;
+        contexts[index] = (Context){.is_used = true};
+        num_contexts++;
+        if (is_on()) {
+            Communicator *communicator = communicators() + index;
+            STORE(communicator->communicator, group->id ? group->id : (uint64_t)index);
+            STORE(communicator->ranks, group->ranks);
+            STORE(communicator->rank, group->rank);
+        }
+        return index;
+    }
+    return 0;
+}
+
+/* Index of the new communicator's context; 0 for none. */
+static int init(void **context, int *eventMask, const Group *group, int version)
+{
+    *context = NULL;
+    pthread_mutex_lock(&in_init);
+    if (taken_version == 0)
+        begin(group, version);
+    if (taken_version != version && !is_off) {
+        say("the library takes two versions of its interface");
+        STORE(is_off, 1);
+    }
+    int index = 0;
+    if ((!is_off && !is_child) || next != NULL) {
+        if (eventMask != NULL)
+            mask = eventMask;
+        index = add_context(group);
+        *context = index ? handle_of((uint64_t)index, TAG_CONTEXT) : NULL;
+        base_mask = is_off ? 0 : base_mask;
+    }
+    pthread_mutex_unlock(&in_init);
+    return index;
+}
+
+static int finalize(void *context)
+{
+    int index = context_index(context);
+    pthread_mutex_lock(&in_init);
+    if (next != NULL && contexts[index].next != NULL)
+        next->finalize(contexts[index].next);
+    if (index && contexts[index].is_used) {
+        contexts[index].is_used = false;
+        if (--num_contexts == 0 && is_on())
+            flush_rows();
+    }
+    pthread_mutex_unlock(&in_init);
+    return 0;
+}
+
+static void after_init(int index, int result, void *next_context)
+{
+    if (index && result == 0)
+        contexts[index].next = next_context;
+    if (index)
+        renew_mask(false);
+}
+
+static int init_v3(void **context, int *eventMask)
+{
+    Group group = {.rank = -1};
+    int index = init(context, eventMask, &group, 3);
+    void *theirs = NULL;
+    int result = next == NULL || !index ? 0 : next->init(&theirs, &next_mask);
+    after_init(index, result, theirs);
+    return 0;
+}
+
+static int init_v4(void **context, int *eventMask, const char *name, uint64_t hash, int nodes, int ranks,
+                   int rank, Logger logger)
+{
+    Group group = {hash, nodes, ranks, rank};
+    int index = init(context, eventMask, &group, 4);
+    void *theirs = NULL;
+    int result = next == NULL || !index
+                     ? 0
+                     : next->init(&theirs, &next_mask, name, hash, nodes, ranks, rank, logger);
+    after_init(index, result, theirs);
+    return 0;
+}
+
+static int init_later(int version, void **context, uint64_t id, int *eventMask, const char *name, int nodes,
+                      int ranks, int rank, Logger logger)
+{
+    Group group = {id, nodes, ranks, rank};
+    int index = init(context, eventMask, &group, version);
+    void *theirs = NULL;
+    int result = next == NULL || !index
+                     ? 0
+                     : next->init(&theirs, id, &next_mask, name, nodes, ranks, rank, logger);
+    after_init(index, result, theirs);
+    return 0;
+}
+
+/* Before 2.26 nothing tells the end of a collective inside a node, and symbols are looked for singly. */
+static int init_old(void **context, int *eventMask)
+{
+    *context = NULL;
+    *eventMask = 0;
+    pthread_mutex_lock(&in_init);
+    if (!is_off)
+        say("this NCCL is older than 2.26; take a newer one");
+    STORE(is_off, 1);
+    pthread_mutex_unlock(&in_init);
+    return 0;
+}
+
+#define STARTS(n)                                                                                         \
+    static int start_v##n(void *context, void **handle, void *descriptor)                                 \
+    {                                                                                                     \
+        return start(&INTERFACES[n], context, handle, descriptor);                                        \
+    }
+#define INITS(n)                                                                                          \
+    static int init_v##n(void **context, uint64_t id, int *eventMask, const char *name, int nodes,        \
+                         int ranks, int rank, Logger logger)                                              \
+    {                                                                                                     \
+        return init_later(n, context, id, eventMask, name, nodes, ranks, rank, logger);                   \
+    }
+#define EXPORT(n, init, start) EXPORTED Profiler ncclProfiler_v##n = {"lockstep", (int (*)())init, start, stop, record, finalize};
+static int start_old(void *context, void **handle, void *descriptor)
+{
+    (void)context, (void)descriptor;
+    *handle = NULL;
+    return 0;
+}
+STARTS(3)
+STARTS(4)
+STARTS(5)
+STARTS(6)
+STARTS(7)
+INITS(5)
+INITS(6)
+INITS(7)
+EXPORT(1, init_old, start_old)
+EXPORT(2, init_old, start_old)
+EXPORT(3, init_v3, start_v3)
+EXPORT(4, init_v4, start_v4)
+EXPORT(5, init_v5, start_v5)
+EXPORT(6, init_v6, start_v6)
+EXPORT(7, init_v7, start_v7)

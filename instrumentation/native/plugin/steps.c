@@ -1,0 +1,398 @@
+/* Steps of a sequence of collectives, and their rows in the page.
+ *
+ * A step ends with its anchor: a kind of collective (size of its communicator, function, bytes), or a
+ * change of kinds after a run, that comes again after as many collectives as the time before. Of two
+ * anchors the rarer one ends the step where the other leaves much unexplained, or divides it into up
+ * to 64 micro-batches; every fifth or tenth step is logged or evaluated, and is none of its own.
+ * All of it follows from the sequence alone: ranks that do the same number their steps alike.
+ *
+ * All functions here run under `tracking`, which is tried and never waited for.
+ */
+#include "plugin.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    NUM_KINDS_SEEN = 512,
+    STEADY = 3,         /* equal distances that make a candidate */
+    STEADY_ALONE = 7,   /* of one that comes every time */
+    LONG_RUN = 4,
+    MOST_PARTS = 64,    /* micro-batches of a step */
+    USUAL_INTERVAL = 5, /* of logging and evaluation */
+    PENDING = 512,      /* rows that are held, or whose ends are waited for: */
+    MOST_WAITING = 32,
+    MOST_AT_ONCE = 64, /* collectives that one call takes in */
+    HOLD_EVENTS = 256,
+    SHORT_STRIDE = 8,
+    LONG_STRIDE = 4,
+};
+static const int64_t HOLD_NS = 1000000000, LONG_STEP_NS = 1000000000, LOCK_EVERY_NS = 1000000000;
+static const double WHOLE_RATIO = 0.75;
+
+typedef struct {
+    uint64_t key; /* 0: free */
+    uint64_t count, last, distance; /* collectives from one to the next, as usual */
+    uint64_t explained, total;      /* that came at that distance, and all; of an anchor */
+    int steady, misses;             /* equal distances and others, the last ones */
+} Kind;
+
+typedef struct {
+    uint64_t first, last; /* numbers: after the anchor before, up to the own one */
+    int64_t step;
+    bool is_sampled;
+} Pending;
+
+static char tracking;
+static Kind kinds[NUM_KINDS_SEEN];
+static Kind *anchor;
+static uint64_t tracked, previous_key, run_length, since_anchor, last_anchor_number;
+static int64_t offset, anchor_since_ns, locked_ns;
+static enum { UNSAMPLED, BEFORE_SAMPLE, IN_SAMPLE, AFTER_SAMPLE } sampling;
+static Pending pending[PENDING];
+static uint64_t pending_first, pending_count;
+static Slot slot;
+static Periodic periodic;
+static double waiting_ratio; /* of the row that was timed last */
+
+static uint64_t mixed(uint64_t key, uint64_t value)
+{
+    key = (key ^ value) * 0x9E3779B97F4A7C15u;
+    return key ^ key >> 29;
+}
+
+static void commit(int64_t when_ns)
+{
+    slot.sequence++;
+    slot.written_ns = when_ns;
+    slot.checksum = checksum_of(&slot, offsetof(Slot, checksum) / 4);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    memcpy(place.page + (slot.sequence & 1 ? SLOT_OFFSET_1 : SLOT_OFFSET_0), &slot, sizeof slot);
+}
+
+static void commit_periodic(int64_t when_ns)
+{
+    periodic.sequence++;
+    periodic.written_ns = when_ns;
+    periodic.checksum = checksum_of(&periodic, offsetof(Periodic, checksum) / 4);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    memcpy(place.page + (periodic.sequence & 1 ? PERIODIC_OFFSET_1 : PERIODIC_OFFSET_0), &periodic,
+           sizeof periodic);
+}
+
+void start_rows(void)
+{
+    periodic.present = PERIODIC_HAS_UNSEEN | PERIODIC_HAS_UNPHASED_RATIO;
+    periodic.unseen = UNSEEN_PLUGIN | UNSEEN_WAITS;
+    periodic.unphased_ratio = 1.0;
+    commit_periodic(now_ns());
+    commit(now_ns());
+}
+
+void note_graphs(void)
+{
+    /* What a graph replays is not seen: standing still proves nothing. */
+    if (periodic.present & PERIODIC_HAS_HANG_TIMEOUT_SECONDS)
+        return;
+    if (__atomic_test_and_set(&tracking, __ATOMIC_ACQUIRE))
+        return; /* the next captured call tells it again */
+    periodic.present |= PERIODIC_HAS_HANG_TIMEOUT_SECONDS;
+    periodic.hang_timeout_seconds = 0.0;
+    commit_periodic(now_ns());
+    __atomic_clear(&tracking, __ATOMIC_RELEASE);
+}
+
+/* The place of a kind; the longest unseen of a few places where it is new. */
+static Kind *kind_of(uint64_t key)
+{
+    Kind *oldest = NULL;
+    for (uint64_t n = 0; n < 8; n++) {
+        Kind *kind = kinds + (key + n) % NUM_KINDS_SEEN;
+        if (kind->key == key)
+            return kind;
+        if (kind != anchor && (oldest == NULL || kind->last < oldest->last))
+            oldest = kind;
+    }
+    memset(oldest, 0, sizeof *oldest);
+    oldest->key = key;
+    return oldest;
+}
+
+static bool is_outer(const Kind *kind)
+{
+    if (kind->distance < 2 * anchor->distance)
+        return false;
+    if (anchor->total && (double)anchor->explained < WHOLE_RATIO * (double)anchor->total)
+        return true;
+    uint64_t parts = (kind->distance + anchor->distance / 2) / anchor->distance;
+    return parts <= MOST_PARTS && parts % USUAL_INTERVAL != 0;
+}
+
+static void choose(Kind *kind, int64_t when_ns)
+{
+    if (anchor != NULL)
+        offset += (int64_t)anchor->count - (int64_t)kind->count + 1; /* steps go on */
+    anchor = kind;
+    anchor->explained = anchor->total = 0;
+    anchor_since_ns = when_ns;
+    since_anchor = last_anchor_number = pending_count = 0;
+    sampling = UNSAMPLED;
+    set_kernel_events(false);
+}
+
+static void note_distance(Kind *kind, uint64_t distance)
+{
+    uint64_t change = distance > kind->distance ? distance - kind->distance : kind->distance - distance;
+    bool is_same = change <= kind->distance / 8;
+    kind->total += distance;
+    kind->explained += is_same ? distance : 0;
+    kind->steady = is_same ? kind->steady + 1 : 0;
+    kind->misses = is_same ? 0 : kind->misses + 1;
+    /* A step of the anchor's with an evaluation is one of many. */
+    if (!is_same && (kind != anchor || kind->misses > STEADY))
+        kind->distance = distance;
+}
+
+/* Takes in that a kind has come; whether it ends a step. */
+static bool note_kind(uint64_t key, uint64_t number, int64_t when_ns)
+{
+    Kind *kind = kind_of(key);
+    if (kind->count++)
+        note_distance(kind, number - kind->last);
+    kind->last = number;
+    if (kind == anchor)
+        return true;
+    if (kind->steady < (kind->distance == 1 ? STEADY_ALONE : STEADY))
+        return false;
+    if (anchor != NULL && !is_outer(kind) && number - anchor->last <= 8 * anchor->distance + 64)
+        return false;
+    choose(kind, when_ns);
+    return true;
+}
+
+/* Seconds inside of collectives from one time to another: their union. They are in order of arrival. */
+static double waited_seconds(const Pending *row, int64_t start_ns, int64_t end_ns)
+{
+    int64_t sum_ns = 0, until_ns = start_ns;
+    for (uint64_t number = row->first; number <= row->last; number++) {
+        Collective *collective = collective_of(number);
+        if (collective == NULL)
+            continue;
+        int64_t begin_ns = LOAD(collective->begin_ns), last_ns = LOAD(collective->end_ns);
+        begin_ns = begin_ns ? begin_ns : LOAD(collective->arrival_ns);
+        begin_ns = begin_ns > until_ns ? begin_ns : until_ns;
+        last_ns = last_ns < end_ns ? last_ns : end_ns;
+        if (last_ns > begin_ns) {
+            sum_ns += last_ns - begin_ns;
+            until_ns = last_ns;
+        }
+    }
+    return (double)sum_ns * 1e-9;
+}
+
+static bool have_ended(const Pending *row)
+{
+    /* With the anchor before: its end is the row's begin. */
+    for (uint64_t number = row->first - 1; number <= row->last; number++) {
+        Collective *collective = collective_of(number);
+        if (collective == NULL || !has_ended(collective))
+            return false;
+    }
+    return true;
+}
+
+static const int8_t KIND_OF[] = {
+    [FUNCTION_INVALID] = -1,
+    [FUNCTION_ALLREDUCE] = KIND_ALL_REDUCE,
+    [FUNCTION_ALLGATHER] = KIND_ALL_GATHER,
+    [FUNCTION_REDUCESCATTER] = KIND_REDUCE_SCATTER,
+    [FUNCTION_ALLTOALL] = KIND_ALL_TO_ALL,
+    [FUNCTION_BROADCAST] = KIND_BROADCAST,
+    [FUNCTION_REDUCE] = -1,
+    [FUNCTION_GATHER] = -1,
+    [FUNCTION_SCATTER] = -1,
+    [FUNCTION_SEND] = KIND_SEND_RECV,
+    [FUNCTION_RECV] = KIND_SEND_RECV,
+    [FUNCTION_SENDRECV] = KIND_SEND_RECV,
+};
+
+/* Counts the collectives of a step; the seconds of a sampled one stand for those up to the next. */
+static void count_collectives(const Pending *row, bool is_timed)
+{
+    for (uint64_t number = row->first; number <= row->last; number++) {
+        Collective *collective = collective_of(number);
+        int kind = collective == NULL ? -1 : KIND_OF[LOAD(collective->function)];
+        if (kind < 0)
+            continue;
+        slot.collectives[kind]++;
+        slot.collective_bytes[kind] += LOAD(collective->size_bytes);
+        int64_t begin_ns = LOAD(collective->begin_ns);
+        begin_ns = begin_ns ? begin_ns : LOAD(collective->arrival_ns);
+        if (is_timed)
+            slot.collective_seconds[kind] += (double)(LOAD(collective->end_ns) - begin_ns) * 1e-9
+                                             * (double)(row->is_sampled ? periodic.device_stride : 1);
+    }
+}
+
+static void settle(double seconds)
+{
+    int bucket = 0;
+    while (bucket < NUM_BUCKETS && STEP_BUCKETS[bucket] < seconds)
+        bucket++;
+    slot.settled_steps++;
+    slot.step_buckets[bucket]++;
+    slot.step_seconds_sum += seconds;
+}
+
+static void keep_locked(int64_t when_ns)
+{
+    if (when_ns - locked_ns < LOCK_EVERY_NS)
+        return;
+    locked_ns = when_ns; /* who closes the page in this process drops the lock */
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    fcntl(place.descriptor, F_SETLK, &lock);
+}
+
+static bool times_of(const Pending *row, bool is_timed, int64_t *start_ns, int64_t *end_ns)
+{
+    Collective *before = collective_of(row->first - 1), *last = collective_of(row->last);
+    if (before == NULL || last == NULL)
+        return false;
+    *start_ns = is_timed ? LOAD(before->end_ns) : LOAD(before->arrival_ns);
+    *end_ns = is_timed ? LOAD(last->end_ns) : LOAD(last->arrival_ns);
+    return *end_ns > *start_ns;
+}
+
+static void write_row(const Pending *pended, bool is_timed)
+{
+    int64_t start_ns, end_ns, when_ns = now_ns();
+    is_timed = is_timed && times_of(pended, true, &start_ns, &end_ns);
+    if (!is_timed && !times_of(pended, false, &start_ns, &end_ns))
+        return;
+    Collective *first = collective_of(pended->first);
+    double seconds = (double)(end_ns - start_ns) * 1e-9;
+    double waited = is_timed ? waited_seconds(pended, start_ns, end_ns) : 0.0;
+    Row row = {.number = (uint32_t)slot.steps, .step = pended->step, .start_ns = start_ns};
+    row.seconds = (float)seconds;
+    row.phase_seconds[PHASE_SYNC - FIRST_STEP_PHASE] = (float)waited;
+    row.phase_seconds[PHASE_OTHER - FIRST_STEP_PHASE] = (float)(seconds - waited);
+    row.first_arrival_ns = first == NULL ? start_ns : LOAD(first->arrival_ns);
+    row.last_arrival_ns = is_timed ? end_ns - (int64_t)(waited * 1e9) : end_ns;
+    row.present = ROW_HAS_FIRST_ARRIVAL_NS | ROW_HAS_LAST_ARRIVAL_NS;
+    bool by_device = is_timed && first != NULL && LOAD(first->kernels_begun);
+    if (by_device)
+        row.flags = FLAG_DEVICE;
+    if (is_timed) {
+        waiting_ratio = waited / seconds;
+        periodic.unseen &= ~(int64_t)UNSEEN_WAITS;
+        periodic.device_steps += by_device;
+    }
+    row.checksum = checksum_of(&row, offsetof(Row, checksum) / 4);
+    memcpy((Row *)(place.page + RING_OFFSET) + slot.steps % place.rows, &row, sizeof row);
+    slot.steps++;
+    slot.present |= SLOT_HAS_STEP;
+    slot.step = pended->step;
+    /* Steps that nothing timed wait as much as the last one that was. */
+    waited = seconds * waiting_ratio;
+    slot.phase_seconds[PHASE_SYNC] += waited;
+    slot.phase_seconds[PHASE_OTHER] += seconds - waited;
+    count_collectives(pended, is_timed);
+    settle(seconds);
+    if (is_timed)
+        commit_periodic(when_ns);
+    commit(when_ns);
+    keep_locked(when_ns);
+}
+
+/* Writes the rows that are complete, in order; those that wait for too long without their ends. */
+static void write_rows(bool are_all)
+{
+    /* A run of one kind in the first forward looks like steps, until something else comes. */
+    bool are_held = since_anchor < HOLD_EVENTS && now_ns() - anchor_since_ns < HOLD_NS;
+    while (pending_count) {
+        const Pending *row = pending + pending_first % PENDING;
+        bool may_end = row->is_sampled || (parts_are_seen() && !kernel_events_are_sampled());
+        bool is_timed = may_end && have_ended(row);
+        bool is_old = pending_count >= (are_held ? PENDING : MOST_WAITING)
+                      || newest_number() - row->first > MOST_COLLECTIVES / 2;
+        if ((are_held || (may_end && !is_timed)) && !is_old && !are_all)
+            return;
+        write_row(row, is_timed);
+        pending_first++;
+        pending_count--;
+    }
+}
+
+/* Kernel events for one step in so many: from a step before it to the collective after it. */
+static void sample(int64_t step)
+{
+    double mean = slot.settled_steps ? slot.step_seconds_sum / (double)slot.settled_steps : 0.0;
+    int64_t stride = mean * 1e9 > (double)LONG_STEP_NS ? LONG_STRIDE : SHORT_STRIDE;
+    if (sampling == UNSAMPLED && (step + 2) % stride == 0) {
+        periodic.present |= PERIODIC_HAS_DEVICE_STRIDE;
+        periodic.device_stride = (uint64_t)stride;
+        set_kernel_events(true);
+    }
+    bool begins = sampling == UNSAMPLED && (step + 2) % stride == 0;
+    sampling = begins ? BEFORE_SAMPLE : sampling == UNSAMPLED ? UNSAMPLED : sampling + 1;
+}
+
+static void end_step(uint64_t number)
+{
+    int64_t step = (int64_t)anchor->count - 1 + offset;
+    if (last_anchor_number) {
+        Pending *row = pending + (pending_first + pending_count++) % PENDING;
+        *row = (Pending){last_anchor_number + 1, number, step, sampling == IN_SAMPLE};
+    }
+    last_anchor_number = number;
+    if (kernel_events_are_sampled())
+        sample(step);
+}
+
+static void take_in(const Collective *collective, uint64_t number)
+{
+    int64_t when_ns = LOAD(collective->arrival_ns);
+    /* The same on all ranks that do the same: without the communicator's name. */
+    uint64_t key = mixed(LOAD(collective->function) + 1, (uint64_t)(uint32_t)LOAD(collective->ranks));
+    key = mixed(key, LOAD(collective->size_bytes)) | 1;
+    if (sampling == AFTER_SAMPLE) {
+        set_kernel_events(false);
+        sampling = UNSAMPLED;
+    }
+    bool ends = note_kind(key, number, when_ns);
+    if (key != previous_key && run_length >= LONG_RUN)
+        ends |= note_kind(mixed(previous_key, key) | 1, number, when_ns);
+    run_length = key == previous_key ? run_length + 1 : 1;
+    previous_key = key;
+    since_anchor++;
+    if (ends)
+        end_step(number);
+}
+
+void track(void)
+{
+    if (__atomic_test_and_set(&tracking, __ATOMIC_ACQUIRE))
+        return;
+    for (int n = 0; n < MOST_AT_ONCE; n++) {
+        uint64_t newest = newest_number();
+        if (newest > tracked + MOST_COLLECTIVES / 2)
+            tracked = newest - MOST_COLLECTIVES / 4; /* far behind: the rest may be overwritten */
+        Collective *collective = collective_of(tracked + 1);
+        if (collective == NULL)
+            break;
+        take_in(collective, ++tracked);
+        write_rows(false);
+    }
+    write_rows(false);
+    __atomic_clear(&tracking, __ATOMIC_RELEASE);
+}
+
+void flush_rows(void)
+{
+    if (__atomic_test_and_set(&tracking, __ATOMIC_ACQUIRE))
+        return;
+    write_rows(true);
+    __atomic_clear(&tracking, __ATOMIC_RELEASE);
+}

@@ -1,0 +1,75 @@
+"""Ranks that load NCCL's plugin, played by the driver in fixtures/nccl-driver: no GPU is needed."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[3]
+_NATIVE = _ROOT / "instrumentation" / "native"
+_DRIVER = _ROOT / "tests" / "fixtures" / "nccl-driver"
+_SECONDS = 120.0
+
+
+@cache
+def compile_driver(*flags: str) -> tuple[Path, Path, Path]:
+    """The driver, the plugin and another's, of these sources and with these flags of gcc."""
+    folder = Path(tempfile.mkdtemp(prefix="nccl-driver-"))
+    driver, plugin, following = folder / "driver", folder / "plugin.so", folder / "next.so"
+    warnings = ("-Wall", "-Wextra", "-Werror", "-Wno-tsan")
+    sources = [*sorted((_NATIVE / "plugin").glob("*.c")), _NATIVE / "checksum.c"]
+    shared = ("-fPIC", "-shared", "-fvisibility=hidden", "-o")
+    for arguments in (
+        ("-o", driver, _DRIVER / "driver.c"),
+        (*shared, plugin, *sources),
+        (*shared, following, "-fvisibility=default", _DRIVER / "next.c"),
+    ):
+        command = ["gcc", "-O2", "-g", *warnings, *flags, *map(str, arguments), "-ldl", "-lpthread"]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    return driver, plugin, following
+
+
+@contextmanager
+def start_ranks(
+    root: Path,
+    *flags: str,
+    job: str = "job",
+    environment: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Iterator[subprocess.Popen[str]]:
+    """The driver while its ranks run; what is left of them ends with it."""
+    driver, plugin, _ = compile_driver(*flags)
+    given = {"plugin": plugin, **settings}
+    own = {"LOCKSTEP_DIR": str(root), "LOCKSTEP_JOB_ID": job, **(environment or {})}
+    process = subprocess.Popen(
+        [str(driver), *(f"{name}={value}" for name, value in given.items())],
+        env={**os.environ, **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_ranks(
+    root: Path,
+    *flags: str,
+    status: int = 0,
+    job: str = "job",
+    environment: Mapping[str, str] | None = None,
+    **settings: object,
+) -> tuple[Path, str]:
+    """The folder of the job after its end, and what the ranks wrote to standard error."""
+    own = start_ranks(root, *flags, job=job, environment=environment, **settings)
+    with own as process:
+        output, errors = process.communicate(timeout=_SECONDS)
+        assert process.returncode == status, (process.returncode, output, errors)
+    return root / "jobs" / job, errors

@@ -1,0 +1,119 @@
+"""The plugin keeps each collective and ends none of NCCL's calls otherwise than with success."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep_records.files.jobs import list_attempts, list_pages
+from lockstep_records.nccl.launches import read_launches
+from lockstep_records.page.reader import Page, read_page, read_rows
+
+from .ranks import compile_driver, run_ranks
+
+STEPS, LAYERS = 60, 4
+
+
+@pytest.fixture
+def root(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder of jobs on a tmpfs."""
+    folder = Path("/dev/shm") / tmp_path_factory.mktemp("nccl").name  # noqa: S108  # removed below
+    folder = folder.with_name(f"{folder.name}-{os.getpid()}")
+    folder.mkdir()
+    yield folder
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+
+
+def pages_of(job: Path) -> list[Page]:
+    return [read_page(path) for path in list_pages(list_attempts(job)[-1])]
+
+
+# name, what the driver plays, collectives of a rank, rows by the device
+LIVES: dict[str, tuple[dict[str, Any], int, bool]] = {
+    **{f"v{n}": ({"version": n}, STEPS * LAYERS, 4 <= n <= 6) for n in range(3, 8)},
+    "rccl": ({"version": 6, "rccl": 1, "channels": 256}, STEPS * LAYERS, True),
+    "children before the stop": ({"after_stop": 0}, STEPS * LAYERS, True),
+    "two nodes": ({"version": 7, "nodes": 2}, STEPS * LAYERS, False),
+    "64 communicators": ({"comms": 64}, STEPS * LAYERS, True),
+    "loaded again": ({"reload": 30}, STEPS * LAYERS, True),
+    "a graph": ({"version": 7, "graph": 1}, 3 * LAYERS, False),
+    "a graph with proxies": ({"version": 7, "graph": 1, "nodes": 2}, STEPS * LAYERS, False),
+    "a forked worker": ({"fork_step": 5}, STEPS * LAYERS, True),
+    "no environment": ({"no_env": 1}, STEPS * LAYERS, True),
+}
+
+
+@pytest.mark.parametrize(("settings", "collectives", "by_device"), LIVES.values(), ids=LIVES)
+def test_each_collective_is_kept_and_counted_in_its_step(
+    root: Path, settings: dict[str, Any], collectives: int, by_device: bool
+) -> None:
+    job, errors = run_ranks(root, ranks=4, steps=STEPS, step_us=2000, layers=LAYERS, **settings)
+    assert errors == ""
+    pages = pages_of(job)
+    assert [page.identity["rank"] for page in pages] == [0, 1, 2, 3]
+    for page in pages:
+        launches = read_launches(page.path)
+        assert launches.interface == settings.get("version", 6)
+        assert sum(launches.by_communicator.values()) == len(launches.collectives) == collectives
+        numbers = [each["number"] for each in launches.collectives]
+        assert numbers == list(range(1, collectives + 1))
+        assert page.phase == "done"
+        if collectives == STEPS * LAYERS and "comms" not in settings:
+            assert page.state["step"] == STEPS - 1
+            rows = read_rows(page)
+            assert [row["step"] for row in rows][-40:] == [*range(STEPS - 40, STEPS)]
+            assert any(row["flags"] & 128 for row in rows) == by_device
+            assert page.state["collectives"]["all_reduce"] == LAYERS * page.state["steps"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"LOCKSTEP_DIR": "/var/tmp/lockstep"}, "on no tmpfs"),  # noqa: S108  # nothing is made there
+        ({"LOCKSTEP_JOB_ID": "../x"}, "cannot be the name of a folder"),
+    ],
+)
+def test_a_plugin_that_can_write_nowhere_says_so_once_and_the_job_goes_on(
+    root: Path, environment: dict[str, str], words: str
+) -> None:
+    _, errors = run_ranks(root, ranks=1, steps=5, environment=environment)
+    assert errors.count("\n") == 1
+    assert words in errors
+    assert not any(root.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["thread", "address,undefined"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"version": 6}, {"version": 4, "reload": 20, "after_stop": 0}, {"version": 3, "comms": 64}],
+    ids=["v6", "v4 loaded again", "v3 with 64 communicators"],
+)
+def test_a_sanitizer_finds_nothing(root: Path, kind: str, settings: dict[str, Any]) -> None:
+    _, errors = run_ranks(root, f"-fsanitize={kind}", ranks=2, steps=40, step_us=1000, **settings)
+    assert "Sanitizer" not in errors
+
+
+def test_all_calls_are_handed_on_to_the_plugin_that_is_configured(root: Path) -> None:
+    following = str(compile_driver()[2])
+    environment = {"LOCKSTEP_NCCL_NEXT_PLUGIN": following}
+    job, errors = run_ranks(root, ranks=2, steps=30, step_us=500, environment=environment)
+    for line in errors.splitlines():
+        counts = dict(pair.split("=") for pair in line.split()[1:])
+        assert counts["odd"] == "0"
+        assert int(counts["nets"]) == int(counts["states"]) == 30 * LAYERS * 2  # channels
+        assert counts["starts"] == counts["stops"]
+    assert len(errors.splitlines()) == 2
+    # The other one asks for the kernels of all steps, and ours has them too.
+    assert all(page.state["steps"] > 20 for page in pages_of(job))
+
+
+def test_a_rank_that_was_killed_leaves_its_page_and_ends_nothing_else(root: Path) -> None:
+    job, _ = run_ranks(
+        root, ranks=4, steps=100, step_us=500, crash_rank=2, crash_step=90, status=137
+    )
+    crashed = pages_of(job)[2]
+    assert crashed.state["step"] in {89, 90}  # as the first or the last collective ends a step
+    assert sum(read_launches(crashed.path).by_communicator.values()) == 90 * LAYERS + 1

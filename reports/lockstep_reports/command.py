@@ -40,7 +40,8 @@ _BASELINE = "baseline"
 @click.option(
     "--job-id",
     metavar="ID",
-    help="Job to select when SOURCE is a Prometheus that knows several jobs.",
+    help="Job to select when SOURCE is a Prometheus that knows several jobs; in a folder of NCCL's"
+    " Inspector the id of one of its communicators.",
 )
 @click.option(
     "--from",
@@ -176,7 +177,8 @@ def _refuse_options_without_effect(
 ) -> None:
     """An option that would change nothing is a mistake of the caller."""
     # Silence would let the caller believe that the report is on the job that was named.
-    if options.job_id is not None and not source.startswith(ADDRESSES):
+    has_jobs = source.startswith(ADDRESSES) or recording.source_kind == "inspector"
+    if options.job_id is not None and not has_jobs:
         raise ValueError("--job-id is for a Prometheus; give its http:// address, or leave it out")
     # A log has no such attribute; other recordings without operations have None.
     if options.meta is not None and getattr(recording, "operations", None) is None:

@@ -35,6 +35,7 @@ _WHOLE_RATIO, _MIN_GAIN_RATIO = 0.75, 0.1
 _MAX_LOSS_RATIO = 0.25  # twice what goes unexplained where one anchor of ten was not recorded
 # Collectives with so much of the bytes are of the step, whatever the distance of their anchor.
 _MIN_TRAFFIC_RATIO = 1e-4
+_LONG_GAP = 2.0  # times the median
 _LONG_RUN = 4  # shorter ones come of records that lack
 _MAX_MICRO_BATCHES, _USUAL_INTERVAL = 64, 5
 
@@ -104,8 +105,13 @@ class _Partition:
     @property
     def is_period(self) -> bool:
         """Whether it recurs."""
-        ratio = sum(self.is_usual) / max(1, len(self.is_usual))
-        return ratio >= _MIN_USUAL_RATIO and self.explained >= _MIN_EXPLAINED_RATIO
+        is_explained = self.explained >= _MIN_EXPLAINED_RATIO
+        return is_explained and self.usual_ratio >= _MIN_USUAL_RATIO
+
+    @property
+    def usual_ratio(self) -> float:
+        """Share of what lies between two positions that is as usual."""
+        return sum(self.is_usual) / max(1, len(self.is_usual))
 
 
 def find_period(
@@ -114,20 +120,18 @@ def find_period(
     """The steps of one rank's collectives in the order of their launch; None without a period.
 
     ``gaps`` are the times without a collective before each, in any unit: of a period any
-    collective may be the first, and the one after the longest gap is.
+    collective may be the first, and the one after the longest gap is. Where all collectives are
+    alike, those after long gaps are another kind.
     """
     sequence = _coded(collectives)
-    partitions = [_divide(sequence, positions) for positions in _candidates(sequence)]
-    partitions = sorted(
-        (partition for partition in partitions if partition.is_period),
-        key=lambda partition: -len(partition.positions),
-    )
-    if not partitions:
+    best = _find_partition(sequence)
+    if gaps and best is not None and len(best.positions) == len(collectives):
+        after_gap = _mark_long_gaps(sequence, gaps)
+        found = _find_partition(after_gap)
+        if found is not None and found.explained >= _WHOLE_RATIO:
+            sequence, best = after_gap, found
+    if best is None:
         return None
-    best = partitions[0]
-    for partition in partitions[1:]:
-        if _is_outer(sequence, best, partition):
-            best = partition
     best = _rotate(sequence, best, gaps)
     positions = _split_merged(sequence, best)
     final = _divide(sequence, positions)
@@ -137,6 +141,35 @@ def find_period(
         length=round(statistics.median(lengths)),
         is_usual=tuple(final.is_usual),
         explained_ratio=final.explained,
+    )
+
+
+def _find_partition(sequence: _Sequence) -> _Partition | None:
+    """The sequence cut into periods; None without one."""
+    partitions = [_divide(sequence, positions) for positions in _candidates(sequence)]
+    partitions = sorted(
+        (partition for partition in partitions if partition.is_period),
+        key=lambda partition: -len(partition.positions),
+    )
+    best = partitions[0] if partitions else None
+    for partition in partitions[1:]:
+        if best is not None and _is_outer(sequence, best, partition):
+            best = partition
+    return best
+
+
+def _mark_long_gaps(sequence: _Sequence, gaps: Sequence[float]) -> _Sequence:
+    """The sequence, of one kind, with another kind for what comes after a long gap."""
+    (kind,) = sequence.weight
+    usual = statistics.median(gaps)
+    kinds = [kind + (gap > _LONG_GAP * usual) for gap in gaps]
+    weight, ratio = 2 / len(kinds), 1 / len(kinds)
+    counts = Counter(kinds)
+    return _Sequence(
+        kinds,
+        dict.fromkeys(counts, weight),
+        {each: count * ratio for each, count in counts.items()},
+        dict.fromkeys(counts, sequence.family[kind]),
     )
 
 
@@ -276,7 +309,7 @@ def _is_outer(sequence: _Sequence, inner: _Partition, outer: _Partition) -> bool
     every = round(sum(inner.is_complete[first:last]) / (len(outer.positions) - 1))
     gain = outer.explained - inner.explained
     if every <= 1 or gain < -_MAX_LOSS_RATIO:
-        return False
+        return outer.usual_ratio > inner.usual_ratio + _MIN_GAIN_RATIO
     added = outer.usual.keys() - inner.usual.keys()
     families = {sequence.family[kind] for kind in inner.usual}
     traffic = sum(sequence.bytes_ratio[kind] for kind in added)
@@ -302,7 +335,11 @@ def _rotate(sequence: _Sequence, partition: _Partition, gaps: Sequence[float] | 
 
     for found in sorted(positions.values(), key=precedence)[:_MAX_CANDIDATES_OF_A_COUNT]:
         rotated = _divide(sequence, found)
-        if rotated.explained >= 0.9 * partition.explained and rotated.is_period:
+        if (
+            rotated.is_period
+            and rotated.explained >= partition.explained - _MIN_GAIN_RATIO
+            and rotated.usual_ratio >= partition.usual_ratio - _MIN_GAIN_RATIO
+        ):
             return rotated
     return partition
 

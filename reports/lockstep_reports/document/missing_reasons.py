@@ -20,6 +20,7 @@ _REASON_BY_KIND = {
     "worker_times": "only the duration of each step was recorded for each worker",
     "kineto": "a profiler trace shows collectives, not the phases of a step",
     "ras": "NCCL's status socket counts launches of collectives, no steps",
+    "inspector": "the Inspector records operations of NCCL, not the phases of a step",
     "flight_recorder": "a flight recorder keeps the last collectives, no steps",
     "prometheus": "series hold sums over many steps and no time of arrival",
 }

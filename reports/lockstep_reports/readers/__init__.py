@@ -29,7 +29,7 @@ class ReadOptions:
     Attributes:
         attempt: attempt of a job with pages; None for the newest.
         meta: layout file of an operation trace; None to look for one next to the trace.
-        job_id: job of a Prometheus; None when the server knows one job only.
+        job_id: job of a Prometheus, or a communicator of it; None where there is one job only.
         window: part of the recording to read.
         now_seconds: wall clock of the moment of reading.
         signs_from: address of a Prometheus that knows the nodes; None asks none.
@@ -59,6 +59,7 @@ READERS = (
     "jobs",
     "ras",
     "traces",
+    "inspector",
     "flight_recorder",
     "kineto",
     "step_series",

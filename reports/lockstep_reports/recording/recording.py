@@ -190,6 +190,7 @@ class Recording:
         launches: what answers of NCCL's status socket show.
         collectives: those that several ranks recorded.
         node_series: series of trouble on the nodes, before, in and after the run.
+        doubts: sentences why nobody can be judged by it; empty where it can.
     """
 
     source_kind: str
@@ -207,6 +208,7 @@ class Recording:
     launches: LaunchFinding | None = None
     collectives: CollectiveLog | None = None
     node_series: tuple[NodeSeries, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

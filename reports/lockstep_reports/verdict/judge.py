@@ -140,6 +140,8 @@ def judge_recording(recording: Recording, scores: Scores) -> Judgement:
     steps = recording.steps
     if recording.launches is not None:
         return Judgement(judge_launches(recording.launches))
+    if recording.doubts:
+        return Judgement(unknown(*recording.doubts))
     if recording.flight_recorder_log is not None:
         return Judgement(judge_hang(recording.flight_recorder_log))
     if recording.collectives is not None:

@@ -1,0 +1,329 @@
+"""Steps of a job from the operations that its ranks recorded: when each began, and who waited.
+
+All ranks leave a collective together, so the ends of the same one put their clocks on one; the
+steps are the period of one rank's collectives, and every collective is of one step for all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from lockstep_records.nccl.periods import Collective, find_period
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.recording.steps import MAX_CELLS
+from lockstep_reports.wording import percent, plural
+
+_MAX_PERIOD_COLLECTIVES = 1 << 17
+_MAX_SAMPLES, _MAX_ROUNDS, _CONVERGED_SECONDS = 64, 20, 1e-5
+# Of a step's operations, that a rank may lack before its time in them is unknown.
+_MAX_LOST_RATIO = 0.25
+_MIN_RECORDED_RATIO = 0.3
+
+
+class TooFewError(ValueError):
+    """Too few operations were recorded to compare ranks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Operations:
+    """Operations of all ranks, by rank and in the order in which each wrote them.
+
+    Attributes:
+        families: communicator and function.
+        row: of the rank [operations]; ``family`` likewise is the index of its family.
+        sequence: number among those of the family [operations].
+        is_collective: else it is a send or a receive [operations].
+        seconds: duration with the wait for others [operations].
+        ended, written: when its end was noticed and when it was written, by the clock of its host:
+            seconds since the epoch [operations]; NaN where unknown.
+        bandwidth_ratio: recorded bandwidth by that of bytes and time [operations].
+    """
+
+    families: tuple[tuple[int, str], ...]
+    row: Integers
+    family: Integers
+    sequence: Integers
+    size_bytes: Integers
+    is_collective: Flags
+    seconds: Matrix
+    ended: Matrix
+    written: Matrix
+    bandwidth_ratio: Matrix
+
+    @property
+    def communicator(self) -> Integers:
+        """Index of each operation's communicator [operations]."""
+        of_family = np.array([communicator for communicator, _ in self.families])
+        return np.asarray(of_family[self.family])
+
+
+class FoundSteps(NamedTuple):
+    """Steps that a recording shows.
+
+    Attributes:
+        seconds: duration of each step [ranks, steps]; NaN where the rank's records lack.
+        sync: time in operations, in the same way.
+        start: begin of the step by the rank's own clock, in the same way.
+        last_arrival: end of its last operation by the rank's own clock, less ``sync``.
+        ends: by the common clock the end of each rank's last collective [ranks].
+    """
+
+    seconds: Matrix
+    sync: Matrix
+    start: Matrix
+    last_arrival: Matrix
+    ends: Matrix
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Keys:
+    """Collectives that are the same for all ranks.
+
+    Attributes:
+        of: index of each operation's collective, -1 for a send or a receive [operations].
+        family: of each collective [collectives]; ``size_bytes`` likewise, and ``shortest`` is the
+            shortest duration of any rank in seconds.
+        time: when it ended, by one clock: seconds since the epoch [collectives].
+    """
+
+    of: Integers
+    family: Integers
+    size_bytes: Integers
+    shortest: Matrix
+    time: Matrix
+
+
+def find_steps(operations: Operations, num_ranks: int) -> FoundSteps:
+    """The steps of all ranks.
+
+    Raises:
+        TooFewError: they have no period, or most operations are missing.
+        ValueError: more ranks and steps than a report holds.
+    """
+    is_traced = bool(np.count_nonzero(~np.isnan(operations.ended)) > len(operations.ended) / 2)
+    _check_recorded(operations)
+    time = _times(operations, is_traced=is_traced)
+    keys, offsets = _align(operations, time, num_ranks)
+    bounds, end = _bounds(operations, keys, is_traced=is_traced)
+    shape = num_ranks, len(bounds)
+    if num_ranks * len(bounds) > MAX_CELLS:
+        raise ValueError(f"{num_ranks:,} ranks x {len(bounds):,} steps: give fewer files")
+    is_shared = keys.of >= 0
+    common = np.where(is_shared, keys.time[keys.of], time - offsets[operations.row])
+    ends = np.full(num_ranks, np.nan)
+    np.fmax.at(ends, operations.row[is_shared], common[is_shared])
+    own = _exposed_seconds(operations, common) if is_traced else operations.seconds
+    step_of_key, step = (_steps_at(each, bounds, end) for each in (keys.time, common))
+    is_inside = step >= 0
+    cells = operations.row[is_inside] * len(bounds) + step[is_inside]
+    sync = np.zeros(shape)
+    np.add.at(sync.reshape(-1), cells, own[is_inside])
+    imputed, num_lost, num_expected = _lost(operations, keys, step_of_key, shape)
+    is_unknown = num_lost > _MAX_LOST_RATIO * num_expected
+    sync = np.where(is_unknown | (num_expected == 0), np.nan, sync + imputed)
+    arrival = np.full(shape, np.nan)
+    if is_traced:
+        np.fmax.at(arrival.reshape(-1), cells, time[is_inside])
+    # Without a trace the begins of steps are so inexact that operations may take longer.
+    seconds = np.fmax(np.diff(np.append(bounds, end)), nan_stats.highest(sync, axis=0))
+    return FoundSteps(
+        seconds=np.where(is_unknown, np.nan, seconds),
+        sync=sync,
+        start=bounds + offsets[:, None],
+        last_arrival=arrival - sync,
+        ends=ends,
+    )
+
+
+def _steps_at(time: Matrix, bounds: Matrix, end: float) -> Integers:
+    """Index of the step of each time; -1 for those of none."""
+    return np.where(time > end, -1, np.searchsorted(bounds, time, side="right") - 1)
+
+
+def _exposed_seconds(operations: Operations, ended: Matrix) -> Matrix:
+    """Of each operation, the time in which no earlier one of the rank ran: seconds [operations]."""
+    exposed = np.empty(len(ended))
+    for first, last in _row_bounds(operations.row):
+        begin = ended[first:last] - operations.seconds[first:last]
+        order = np.argsort(begin, kind="stable")
+        end = ended[first:last][order]
+        reached = np.append(-np.inf, np.maximum.accumulate(end)[:-1])
+        exposed[first + order] = np.maximum(end - np.maximum(begin[order], reached), 0.0)
+    return exposed
+
+
+def _lost(
+    operations: Operations, keys: _Keys, step_of_key: Integers, shape: tuple[int, int]
+) -> tuple[Matrix, Integers, Integers]:
+    """What the ranks did not record of their collectives [ranks, steps].
+
+    Returns the seconds that these usually took the others, their number, and how many there were.
+    """
+    imputed, lost, expected = (np.zeros(shape, dtype) for dtype in (float, int, int))
+    is_shared = keys.of >= 0
+    usual = _medians(operations.seconds[is_shared], keys.of[is_shared], len(keys.time))
+    of_family = np.array([communicator for communicator, _ in operations.families])
+    order = np.argsort(operations.communicator[is_shared], kind="stable")
+    row, of = operations.row[is_shared][order], keys.of[is_shared][order]
+    communicator = operations.communicator[is_shared][order]
+    column_of = np.empty(len(keys.time), dtype=np.int64)
+    for begin, end in _row_bounds(communicator):
+        columns = np.flatnonzero(
+            (of_family[keys.family] == communicator[begin]) & (step_of_key >= 0)
+        )
+        members, member = np.unique(row[begin:end], return_inverse=True)
+        column_of[:] = -1
+        column_of[columns] = np.arange(len(columns))
+        is_missing = np.ones((len(members), len(columns) + 1), dtype=bool)
+        is_missing[member, column_of[of[begin:end]]] = False
+        expected[members] += np.bincount(step_of_key[columns], minlength=shape[1])
+        rows, missing = np.nonzero(is_missing[:, :-1])
+        cells = members[rows], step_of_key[columns[missing]]
+        np.add.at(imputed, cells, usual[columns[missing]])
+        np.add.at(lost, cells, 1)
+    return imputed, lost, expected
+
+
+def _check_recorded(operations: Operations) -> None:
+    """Raises TooFewError where most operations between a rank's first and last are missing."""
+    order = np.lexsort((operations.sequence, operations.family, operations.row))
+    row, family, sequence = (
+        values[order] for values in (operations.row, operations.family, operations.sequence)
+    )
+    is_next = (np.diff(row) == 0) & (np.diff(family) == 0)
+    num_skipped = int((np.diff(sequence) - 1)[is_next].clip(min=0).sum())
+    share = len(row) / (len(row) + num_skipped)
+    if share < _MIN_RECORDED_RATIO:
+        raise TooFewError(
+            f"Of the operations that their numbers count only {percent(share)} were recorded, and "
+            "each rank has other ones: make the ring larger (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE) or"
+            " dump more often. NCCL 2.28 and 2.29 keep the latest of each dump only."
+        )
+
+
+def _times(operations: Operations, *, is_traced: bool) -> Matrix:
+    """When each operation ended, by the clock of its host [operations].
+
+    Without a trace the operations of a communicator that were written together are spread evenly
+    over the time since the rank last wrote.
+    """
+    if is_traced:
+        return np.where(np.isnan(operations.ended), operations.written, operations.ended)
+    # One dump of a communicator is one run of the file.
+    key = np.stack([operations.row, operations.communicator, operations.written])
+    begins = np.flatnonzero(np.append(True, np.any(np.diff(key, axis=1) != 0, axis=0)))
+    lengths = np.diff(np.append(begins, key.shape[1]))
+    fraction = (np.arange(key.shape[1]) - np.repeat(begins, lengths) + 1) / np.repeat(
+        lengths, lengths
+    )
+    since = np.empty(key.shape[1])
+    for first, last in _row_bounds(operations.row):
+        dumps, index = np.unique(operations.written[first:last], return_inverse=True)
+        between = np.diff(dumps)
+        usual = float(np.median(between)) if len(between) else 1.0
+        since[first:last] = np.append(usual, between)[index]
+    ended: Matrix = operations.written - since * (1 - fraction)
+    return ended
+
+
+def _row_bounds(row: Integers) -> Iterator[tuple[int, int]]:
+    """First and last operation of each rank."""
+    begins = np.flatnonzero(np.append(True, np.diff(row) != 0)).tolist()
+    yield from zip(begins, [*begins[1:], len(row)], strict=True)
+
+
+def _align(operations: Operations, time: Matrix, num_ranks: int) -> tuple[_Keys, Matrix]:
+    """The collectives, and by how many seconds the clock of each rank is ahead [ranks]."""
+    code = operations.family.astype(np.int64) << 40 | operations.sequence & ((1 << 40) - 1)
+    code = np.where(operations.is_collective, code, -1)
+    codes, of = np.unique(code, return_inverse=True)
+    if codes[0] < 0:
+        codes, of = codes[1:], of - 1
+    order = np.argsort(of, kind="stable")[np.count_nonzero(of < 0) :]
+    if not len(order):
+        raise TooFewError("No collective was recorded, only sends and receives.")
+    begins = np.flatnonzero(np.append(True, np.diff(of[order]) != 0))
+    offsets = _offsets(operations, time, of, num_ranks)
+    return _Keys(
+        of=of,
+        family=codes >> 40,
+        size_bytes=operations.size_bytes[order[begins]],
+        shortest=np.minimum.reduceat(operations.seconds[order], begins),
+        time=_medians(time[order] - offsets[operations.row[order]], of[order], len(codes)),
+    ), offsets
+
+
+def _medians(values: Matrix, group: Integers, num_groups: int) -> Matrix:
+    """Lower median of the values of each group [groups]; NaN where a group has none."""
+    order = np.lexsort((values, group))
+    counts = np.bincount(group, minlength=num_groups)
+    ends = np.cumsum(counts)
+    medians = np.full(num_groups, np.nan)
+    has_any = counts > 0
+    medians[has_any] = values[order[(ends - counts + (counts - 1) // 2)[has_any]]]
+    return medians
+
+
+def _offsets(operations: Operations, time: Matrix, of: Integers, num_ranks: int) -> Matrix:
+    """By how many seconds the clock of each rank is ahead, by a sample of the ends [ranks]."""
+    # A few of each family do: a clock is ahead in all.
+    sampled = np.zeros(int(of.max()) + 1, dtype=bool)
+    family_of = np.zeros(len(sampled), dtype=np.int64)
+    family_of[of[of >= 0]] = operations.family[of >= 0]
+    for family in np.unique(family_of):
+        members = np.flatnonzero(family_of == family)
+        sampled[members[:: max(1, len(members) // _MAX_SAMPLES)]] = True
+    is_sample = (of >= 0) & sampled[of]
+    row, time = operations.row[is_sample], time[is_sample]
+    _, key = np.unique(of[is_sample], return_inverse=True)
+    offsets = np.zeros(num_ranks)
+    for _ in range(_MAX_ROUNDS):
+        ahead = time - offsets[row]
+        ahead -= _medians(ahead, key, int(key.max()) + 1)[key]
+        change = np.nan_to_num(_medians(ahead, row, num_ranks))
+        offsets += change
+        if np.abs(change).max() < _CONVERGED_SECONDS:
+            break
+    return offsets
+
+
+def _bounds(operations: Operations, keys: _Keys, *, is_traced: bool) -> tuple[Matrix, float]:
+    """Begin of each step by the common clock, ascending, and the end of the last: seconds [steps].
+
+    Raises TooFewError.
+    """
+    counts = np.bincount(operations.row[operations.is_collective])
+    reference = int(np.argmax(counts))
+    communicators = {
+        operations.families[family][0]
+        for family in np.unique(operations.family[operations.row == reference])
+    }
+    is_own = np.array([communicator in communicators for communicator, _ in operations.families])
+    own = np.flatnonzero(is_own[keys.family])
+    own = own[np.argsort(keys.time[own], kind="stable")][:_MAX_PERIOD_COLLECTIVES]
+    begins = keys.time[own] - keys.shortest[own]
+    gaps = begins - np.append(begins[0], keys.time[own][:-1])
+    families = keys.family[own].tolist()
+    sequence = [
+        Collective(operations.families[family][0], operations.families[family][1], size)
+        for family, size in zip(families, keys.size_bytes[own].tolist(), strict=True)
+    ]
+    period = find_period(sequence, gaps.tolist() if is_traced else None)
+    if period is None:
+        raise TooFewError(
+            f"{plural(len(own), 'collective')} of a rank show no period: at least four steps are "
+            "needed, recorded without gaps."
+        )
+    starts = np.array(period.starts)
+    bounds = keys.time[own[starts]]
+    if is_traced:
+        bounds = np.minimum(bounds - keys.shortest[own[starts]], bounds)
+    # Whether the last step is whole shows by its length only.
+    num_last = len(own) - starts[-1]
+    usual = float(np.median(np.diff(bounds)))
+    if num_last < period.length:
+        return bounds[:-1], float(bounds[-1])
+    return bounds, max(float(bounds[-1]) + usual, float(keys.time[own[-1]]))

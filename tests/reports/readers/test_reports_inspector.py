@@ -1,0 +1,145 @@
+"""Folders of the Inspector's JSON name the late rank, nobody, or say why they cannot."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..report_command import report_json, reported, run_report
+from .inspector_files import (
+    DATA_PARALLEL,
+    OVERLAPPED,
+    TENSOR_AND_DATA,
+    InspectedJob,
+)
+
+
+def late(
+    rank: int, milliseconds: float, operation: int | None = 0
+) -> Callable[[int, int, int], float]:
+    return lambda r, _, op: milliseconds * (r == rank and operation in {None, op})
+
+
+LATE = {
+    "two ranks": (InspectedJob(num_ranks=2, late=late(1, 40)), 1, 40),
+    "the oldest version": (InspectedJob(version="v4.0", late=late(5, 25, 1)), 5, 25),
+    "context in the stats": (InspectedJob(version="v4.4", late=late(5, 25, 1)), 5, 25),
+    "version of RCCL": (InspectedJob(version="v5.0", late=late(7, 25, 2)), 7, 25),
+    "traces": (InspectedJob(has_traces=True, plan=DATA_PARALLEL, late=late(2, 30)), 2, 30),
+    "a clock ahead": (
+        InspectedJob(has_traces=True, clocks={6: 3.2, 2: -7.5}, late=late(2, 20)), 2, 20,
+    ),
+    "a clock ahead without traces": (InspectedJob(clocks={6: 3.2}, late=late(2, 20)), 2, 20),
+    "the last operation": (InspectedJob(late=late(0, 25, 3)), 0, 25),
+    "tensor and data parallel": (
+        InspectedJob(plan=TENSOR_AND_DATA, late=lambda r, _, op: 4.0 * (r == 5 and op < 8)), 5, 32,
+    ),
+    "the same with traces": (
+        InspectedJob(
+            plan=TENSOR_AND_DATA, has_traces=True, late=lambda r, _, op: 4.0 * (r == 5 and op < 8)
+        ), 5, 32,
+    ),
+    "half of the records": (InspectedJob(steps=120, version="v4.4", ring=14, interval_seconds=1.0,
+                                         late=late(4, 25)), 4, 25),
+    "64 ranks": (InspectedJob(num_ranks=64, late=late(41, 30), plan=DATA_PARALLEL), 41, 30),
+}  # fmt: skip
+HEALTHY = {
+    "two ranks": InspectedJob(num_ranks=2),
+    "traces and a clock ahead": InspectedJob(has_traces=True, clocks={3: 5.0}),
+    "tensor and data parallel": InspectedJob(plan=TENSOR_AND_DATA),
+    "a slow link of one group": InspectedJob(
+        plan=TENSOR_AND_DATA,
+        slow=lambda group, number: 4.0 if (group, number) == ("data", 1) else 1,
+    ),
+    "overlapped buckets": InspectedJob(plan=OVERLAPPED, has_traces=True),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_the_late_rank_is_named_with_its_lateness(name: str, tmp_path: Path) -> None:
+    job, rank, milliseconds = LATE[name]
+    analysis = reported(job.write(tmp_path))
+    assert analysis.verdict.ranks == (rank,), analysis.verdict
+    assert analysis.verdict.phase is None
+    assert analysis.episodes[0].late_seconds == pytest.approx(milliseconds / 1e3, rel=0.25)
+    assert len(analysis.steps.numbers) == pytest.approx(
+        job.steps, rel=0.5 if job.ring < 99 else 0.03
+    )
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nobody_is_named_in_a_healthy_job(name: str, tmp_path: Path) -> None:
+    verdict = reported(HEALTHY[name].write(tmp_path)).verdict
+    assert (verdict.kind, verdict.ranks) == ("nobody", ())
+
+
+UNKNOWN = {
+    "records are missing": (InspectedJob(ring=1, interval_seconds=2.0), (), "were recorded"),
+    "too few steps": (InspectedJob(steps=3), (), "are needed"),
+    "one rank": (InspectedJob(), tuple(range(1, 8)), "Only one rank"),
+    "ranks are missing": (InspectedJob(), (0, 3), "may be the slow one"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_too_little_is_unknown_and_said(name: str, tmp_path: Path) -> None:
+    job, without, reason = UNKNOWN[name]
+    verdict = reported(job.write(tmp_path, without=without)).verdict
+    assert verdict.kind == "unknown"
+    assert reason in " ".join(verdict.evidence)
+
+
+def test_times_that_contradict_their_bandwidth_are_doubted(tmp_path: Path) -> None:
+    InspectedJob(late=late(5, 25)).write(tmp_path)
+    for file in tmp_path.iterdir():
+        file.write_text(file.read_text().replace('"coll_exec_time_us": ', '"coll_exec_time_us": 1'))
+    verdict = reported(tmp_path).verdict
+    assert verdict.kind == "unknown"
+    assert "not possible" in verdict.evidence[0]
+
+
+def test_bad_lines_and_a_half_one_are_left_out_and_counted(tmp_path: Path) -> None:
+    InspectedJob(late=late(5, 25)).write(tmp_path)
+    (file,) = tmp_path.glob("*pid103.log")
+    good = file.read_text()
+    bad = ["null", "[]", "{}", '{"coll_perf": {}}', "\0", '{"a":' * 5000, good[:99]]
+    file.write_text(
+        good + "\n".join([good.splitlines()[0].replace('"coll_sn": ', '"coll_sn": -'), *bad])
+    )
+    payload = report_json(tmp_path)
+    assert payload["verdict"]["ranks"] == [5]
+    assert any("bad lines of node-0-pid103.log" in note for note in payload["notes"])
+
+
+def test_lines_without_their_context_are_nobodys(tmp_path: Path) -> None:
+    InspectedJob(version="v4.4", steps=10).write(tmp_path)
+    for file in tmp_path.iterdir():
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if "header" not in line))
+    result = run_report(tmp_path)
+    assert result.exit_code == 2
+    assert "none tells their communicator and rank" in result.output
+
+
+def test_of_two_jobs_in_a_folder_each_has_its_report(tmp_path: Path) -> None:
+    InspectedJob(num_ranks=4, late=late(1, 40), seed=2).write(tmp_path)
+    for file in tmp_path.iterdir():
+        file.rename(file.with_name(file.name.replace("node-0", "node-9")))
+    InspectedJob(steps=90).write(tmp_path)
+    payload = report_json(tmp_path)
+    assert (payload["world_size"], payload["verdict"]["ranks"]) == (8, [])
+    (left_out,) = (note for note in payload["notes"] if "another job" in note)
+    other = left_out.split("--job-id ")[1].split()[0]
+    payload = report_json(tmp_path, "--job-id", other)
+    assert (payload["world_size"], payload["verdict"]["ranks"]) == (4, [1])
+
+
+def test_silence_is_said_and_not_taken_for_health(tmp_path: Path) -> None:
+    InspectedJob().write(tmp_path)
+    for file in tmp_path.iterdir():
+        os.utime(file, (time.time() - 900,) * 2)
+    assert any(
+        "Nothing was written in the 15.0 min" in note for note in report_json(tmp_path)["notes"]
+    )

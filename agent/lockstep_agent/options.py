@@ -110,8 +110,8 @@ def check_archive(value: str) -> str:
     Raises:
         ValueError: it cannot, or the package is missing.
     """
-    if find_spec("fsspec") is None:
-        raise ValueError(f"it needs fsspec; {install_hint('archive')}")
+    if missing := [name for name in ("fsspec", "pyarrow", "msgspec") if find_spec(name) is None]:
+        raise ValueError(f"it needs {' and '.join(missing)}; {install_hint('archive')}")
     from fsspec import available_protocols  # noqa: PLC0415  # only who archives pays for it
     from fsspec.registry import known_implementations  # noqa: PLC0415  # the same
 

@@ -23,6 +23,7 @@ MAY_OPEN = {
     "records/lockstep_records/file_access/own_files": "this is the way to write",
     "records/lockstep_records/page/writer": "a new page, exclusively, by its folder's descriptor",
     "records/lockstep_records/page/liveness": PROC,
+    "records/lockstep_records/archive/reader": "a page in the temporary folder of a report",
     "outcomes/lockstep_outcomes/progress/hangs": PROC,
     "records/lockstep_records/file_access/atomic_file": "checkpoints, states and reports",
     "records/lockstep_records/files/job_status": "notes in the agent's own folder",

@@ -1,13 +1,15 @@
-"""Copies pages and events of jobs to an archive, in a child process that cannot hold up the agent.
+"""Copies jobs to an archive, in a child process that cannot hold up the agent.
 
 The child is ``python -m lockstep_agent.delivery.archive URL ROOT...``. It ends with the agent,
 because the end of the agent closes its stdin. It writes URL/jobs/JOB_ID/ATTEMPT/rank-00003.page,
-the layout of the node, so that ``lockstep report`` reads a job there like one on the node.
+the layout of the node, while a rank runs. Finished stretches of steps become columns, and once an
+attempt has ended these replace its pages (docs/formats/archive.md).
 """
 
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import select
@@ -16,11 +18,13 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import agent
@@ -32,12 +36,18 @@ from lockstep_records.files.job_status import note_archive
 from lockstep_records.files.jobs import Roots
 from lockstep_records.page.reader import PageError, read_page
 
+if TYPE_CHECKING:
+    from lockstep_records.archive.writer import ColumnWriter
+
 MAX_FILE_BYTES = 256 << 20
 """The largest page has 134 MB."""
 MAX_JOB_BYTES, MAX_JOB_FILES = 16 << 30, 1 << 14
 MAX_ROUND_BYTES = 1 << 30
 """Most that is read of one user's files between two pauses; the rest comes after the pause."""
-_COPIED = re.compile(r"rank-[0-9]{5,}\.(page|stderr|error\.json)")
+_DUMPS = ("stacks", "progress.json", "flight.json")
+_COPIED = re.compile(
+    rf"rank-[0-9]{{5,}}(\.nccl)?\.({'|'.join(('page', 'stderr', 'error.json', *_DUMPS))})"
+)
 _RUNNING_PAGE_SECONDS = 300.0
 _ERROR_SECONDS = 60.0
 _EVENTS_COST = 16  # reading a byte of events takes as long as hashing sixteen
@@ -62,6 +72,9 @@ class _Copy:
     is_final: bool
 
 
+_PACKED = _Copy(digest=b"", size_bytes=0, due_seconds=math.inf, is_final=True)
+
+
 class _LateError(OSError):
     """A file whose user has had the share of this round."""
 
@@ -75,6 +88,7 @@ class Copier:
         target: path in it.
         clock: monotonic, in seconds.
         report: called with the counts after each file that was copied.
+        packs: whether finished stretches become columns, which takes pyarrow.
 
     Attributes:
         counts: files by outcome, ``copied`` or ``failed``.
@@ -87,8 +101,11 @@ class Copier:
         target: str,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[dict[str, int]], None] = lambda _: None,
+        *,
+        packs: bool = False,
     ) -> None:
-        self._report = report
+        self._report, self._packs = report, packs
+        self._writers: dict[Path, ColumnWriter] = {}
         self._root, self._files, self._target = root, files, target.rstrip("/")
         self._clock = clock
         self._copies: dict[Path, dict[Path, _Copy]] = {}
@@ -103,6 +120,7 @@ class Copier:
         jobs = job_files.list_jobs(self._root)
         self._copies = {job: self._copies[job] for job in jobs if job in self._copies}
         self._owners = {job: self._owners[job] for job in jobs if job in self._owners}
+        self._writers = {job: self._writers[job] for job in jobs if job in self._writers}
         self._error_seconds = {
             job: self._error_seconds[job]
             for job in (*jobs, *job_files.plain_roots(self._root))
@@ -130,10 +148,14 @@ class Copier:
         is_over = self._is_over(job, owner)
         before = self._copies.get(job, {})
         copies = self._copies[job] = {}
-        is_complete, job_bytes = True, 0
+        is_complete, packed = self._pack(job, owner, is_over=is_over)
+        job_bytes = 0
         for path in islice(_list_files(job), MAX_JOB_FILES):
             last = before.get(path)
             try:
+                if path in packed:
+                    copies[path] = self._drop_copy(job, path, last)
+                    continue
                 is_due = last is None or not (last.is_final or self._clock() < last.due_seconds)
                 if is_due:
                     last = self._copy(job, path, last, MAX_JOB_BYTES - job_bytes, is_over=is_over)
@@ -148,6 +170,44 @@ class Copier:
                 copies[path] = last
                 job_bytes += last.size_bytes
         return is_over and is_complete
+
+    def _pack(self, job: Path, owner: int, *, is_over: bool) -> tuple[bool, AbstractSet[Path]]:
+        """Whether all of a job that is finished is in columns, and the files that are."""
+        if not self._packs:
+            return True, frozenset()
+        # pyarrow takes as much memory as the child without it: only once there is a job.
+        from lockstep_records.archive.writer import ColumnWriter, Store  # noqa: PLC0415  # see above
+
+        if job not in self._writers:
+            take = partial(self._take_share, owner)
+            self._writers[job] = ColumnWriter(job, Store(self._get_column, self._put_column), take)
+        writer = self._writers[job]
+        try:
+            writer.pack(owner, is_over=is_over)
+        except OSError as error:
+            self.counts["failed"] += 1
+            self._print_error(job, f"user {owner}: {error}")
+            return False, writer.packed
+        return True, writer.packed
+
+    def _get_column(self, path: str) -> bytes:
+        data: bytes = self._files.cat_file(f"{self._target}/jobs/{path}")
+        return data
+
+    def _put_column(self, path: str, data: bytes) -> None:
+        self._put(f"{self._target}/jobs/{path}", iter([data]), len(data))
+        self.counts["copied"] += 1
+        self._report(self.counts)
+
+    def _drop_copy(self, job: Path, path: Path, last: _Copy | None) -> _Copy:
+        """Removes a copy that columns replace."""
+        target = self._target_of(job, path)
+        if last is not _PACKED and self._files.exists(target):
+            self._files.rm_file(target)
+        return _PACKED
+
+    def _target_of(self, job: Path, path: Path) -> str:
+        return f"{self._target}/jobs/{path.relative_to(job.parent).as_posix()}"
 
     def _pin_owner(self, job: Path, owner: int) -> None:
         """Reserves a job's id in the archive for its first owner, for ever.
@@ -184,11 +244,12 @@ class Copier:
                 digest.update(chunk)
             if last is None or digest.digest() != last.digest:
                 os.lseek(descriptor, 0, os.SEEK_SET)
-                target = f"{self._target}/jobs/{path.relative_to(job.parent).as_posix()}"
-                self._put(target, foreign_files.read_chunks(descriptor, size), size)
+                chunks = foreign_files.read_chunks(descriptor, size)
+                self._put(self._target_of(job, path), chunks, size)
                 self.counts["copied"] += 1
                 self._report(self.counts)
-        wait_seconds = _RUNNING_PAGE_SECONDS if is_page and not is_over else 0.0
+        is_large = is_page or path.name.endswith(_DUMPS)
+        wait_seconds = _RUNNING_PAGE_SECONDS if is_large and not is_over else 0.0
         return _Copy(digest.digest(), size, self._clock() + wait_seconds, is_final)
 
     def _take_share(self, owner: int, size: int) -> None:
@@ -354,7 +415,7 @@ def _main(url: str, *roots: str) -> None:
         sys.exit(_BAD_ADDRESS)
     # The copier itself prints what is refused, with the job.
     logging.getLogger("lockstep_records").addHandler(logging.NullHandler())
-    copier = Copier(tuple(map(Path, roots)), files, target, report=_print_counts)
+    copier = Copier(tuple(map(Path, roots)), files, target, report=_print_counts, packs=True)
     _print_counts(copier.counts)
     while True:
         copier.copy()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.page.layout import (
@@ -200,6 +200,49 @@ class Page:
         return self.wall_seconds(self.progress_ns)
 
 
+class PageHead(NamedTuple):
+    """The valid sections of a page as bytes: all of it but the rows."""
+
+    identity: bytes
+    heartbeat: bytes
+    state: bytes
+    periodic: bytes
+
+
+def page_of(head: PageHead, path: Path) -> Page:
+    """The page that had these sections, whatever lies at ``path`` now.
+
+    Raises:
+        PageError: a section is damaged; the text names it.
+    """
+    for section, data in ((SLOT, head.state), (PERIODIC, head.periodic)):
+        if not has_valid_checksum(section, data):
+            raise PageError("checksum", f"page {path}: its {section.name} has no valid checksum")
+    identity = read_identity(head.identity, path)
+    return _make_page(
+        path, identity, unpack(SLOT, head.state), unpack(PERIODIC, head.periodic), head.heartbeat
+    )
+
+
+def _make_page(
+    path: Path, identity: Values, state: Values, periodic: Values, heartbeat: bytes
+) -> Page:
+    if len(heartbeat) < HEARTBEAT.size:
+        raise PageError("truncated", f"page {path} ends before its heartbeat")
+    (word,) = struct.unpack_from("<Q", heartbeat)
+    code = word & 15
+    if code >= len(PHASES):
+        raise PageError("identity", f"page {path}: phase code {code} is not known")
+    return Page(
+        path=path,
+        identity=identity,
+        state=state,
+        periodic=periodic,
+        phase=PHASES[code],
+        progress_ns=word >> 4,
+    )
+
+
 @contextmanager
 def _opened(path: Path, owner: int | None = None) -> Iterator[int]:
     try:
@@ -247,42 +290,41 @@ class PageReader:
         Raises:
             PageError: the page cannot be read; the text names the field.
         """
+        path, head = self._path, self.read_head()
+        return _make_page(
+            path,
+            self._values(IDENTITY, head.identity, lambda: read_identity(head.identity, path)),
+            self._values(SLOT, head.state, lambda: unpack(SLOT, head.state)),
+            self._values(PERIODIC, head.periodic, lambda: unpack(PERIODIC, head.periodic)),
+            head.heartbeat,
+        )
+
+    def read_head(self) -> PageHead:
+        """The same as bytes.
+
+        Raises:
+            PageError: the page cannot be read; the text names the field.
+        """
         path = self._path
         with _opened(path, self._owner) as descriptor:
             try:
-                identity = self._identity(descriptor)
+                identity = os.pread(descriptor, IDENTITY.size, 0)
+                values = self._values(IDENTITY, identity, lambda: read_identity(identity, path))
+                check_length(descriptor, path, values["row_count"])
                 state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
                 periodic = self._newer(descriptor, PERIODIC, PERIODIC_OFFSETS)
                 heartbeat = os.pread(descriptor, HEARTBEAT.size, HEARTBEAT_OFFSET)
-                (word,) = struct.unpack("<Q", heartbeat)
-            except (OSError, struct.error) as error:
+            except OSError as error:
                 raise PageError("io", f"page {path} cannot be read: {error}") from error
-        code = word & 15
-        if code >= len(PHASES):
-            raise PageError("identity", f"page {path}: phase code {code} is not known")
-        return Page(
-            path=path,
-            identity=identity,
-            state=state,
-            periodic=periodic,
-            phase=PHASES[code],
-            progress_ns=word >> 4,
-        )
+        return PageHead(identity, heartbeat, state, periodic)
 
-    def _identity(self, descriptor: int) -> Values:
-        data = os.pread(descriptor, IDENTITY.size, 0)
-        values = self._values(IDENTITY, data, lambda: read_identity(data, self._path))
-        check_length(descriptor, self._path, values["row_count"])
-        return values
-
-    def _newer(self, descriptor: int, section: Section, offsets: tuple[int, int]) -> Values:
+    def _newer(self, descriptor: int, section: Section, offsets: tuple[int, int]) -> bytes:
         valid = _read_slots(descriptor, section, offsets)
         if not valid:
             raise PageError(
                 "checksum", f"page {self._path}: neither {section.name} has a valid checksum"
             )
-        data = max(valid, key=_SEQUENCE.unpack_from)
-        return self._values(section, data, lambda: unpack(section, data))
+        return max(valid, key=_SEQUENCE.unpack_from)
 
     def _values(self, section: Section, data: bytes, unpack_data: Callable[[], Values]) -> Values:
         previous = self._unpacked.get(section.name)
@@ -309,9 +351,18 @@ def read_ring(page: Page) -> bytes:
     Raises:
         PageError: the file has gone or has shrunk since ``page`` was read.
     """
+    return read_numbered(page, 0, page.state["steps"] + 1)
+
+
+def read_numbered(page: Page, first: int, last: int) -> bytes:
+    """The valid rows from number ``first`` up to ``last`` (exclusive), as ``read_ring`` gives them.
+
+    Raises:
+        PageError: the file has gone or has shrunk since ``page`` was read.
+    """
     steps = page.state["steps"]
     # A row is written before the state that counts it: one more may be there.
-    return _read_valid(page, max(0, steps - page.identity["row_count"]), steps + 1)
+    return _read_valid(page, max(first, steps - page.identity["row_count"]), min(last, steps + 1))
 
 
 def read_newest(page: Page, count: int) -> bytes:

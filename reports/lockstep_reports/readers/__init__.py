@@ -107,6 +107,12 @@ def _read_steps(source: str, options: ReadOptions) -> Recording | LogRecording:
         read_url = import_module(f"{__name__}.prometheus").read_url
         return cast("Recording", read_url(source, options))
     path = Path(source)
+    # Neither pyarrow nor fsspec are loaded for a job's own folder.
+    if "://" in source or (path / "nodes").is_dir():
+        archive = import_module(f"{__name__}.archive")
+        if "://" in source:
+            return cast("Recording", archive.read_url(source, options))
+        return cast("Recording", archive.read(path.resolve(), options))
     if path.exists():
         reader = find_reader(path.resolve())
         if reader is not None:

@@ -1,7 +1,7 @@
 """Reads a job's folder: the pages of one attempt, how it ended or hangs, and all its events."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from lockstep_reports.readers.pages import NoStepsError, read_pages
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps, timed_steps
 
+ReadAttempt = Callable[[Path], tuple[Steps, tuple[Page, ...]]]
 # Ends of launchers that saw only a signal, and of ranks without one.
 _WEAK_OUTCOMES = frozenset({None, "unknown", "cancelled"})
 
@@ -39,13 +40,18 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, options: ReadOptions) -> Recording:
     """An attempt of a job, or the newest that has steps; raises as ``ReaderModule.read``."""
+    return read_job(path, options, read_pages)
+
+
+def read_job(path: Path, options: ReadOptions, read_attempt: ReadAttempt) -> Recording:
+    """The same with the steps of an attempt read by a function of its folder."""
     folders = {int(folder.name): folder for folder in list_attempts(path)}
     if options.attempt is not None and options.attempt not in folders:
         recorded = ", ".join(map(str, folders)) or "none"
         raise ValueError(f"attempt {options.attempt} is not in {path}; attempts there: {recorded}")
     candidates = [f for number, f in folders.items() if options.attempt in {None, number}]
     events = tuple(drop_strangers(read_events(path)))
-    steps, pages = _read_newest(path, candidates, events)
+    steps, pages = _read_newest(path, candidates, events, read_attempt)
     outcomes = {number: _find_outcome(number, events) for number in folders}
     end = _read_end(path, steps, events)
     if outcomes[steps.attempt] in _WEAK_OUTCOMES and not steps.is_running:
@@ -66,7 +72,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
 
 
 def _read_newest(
-    job: Path, folders: list[Path], events: tuple[Event, ...]
+    job: Path, folders: list[Path], events: tuple[Event, ...], read_attempt: ReadAttempt
 ) -> tuple[Steps, tuple[Page, ...]]:
     """The last attempt that has any steps, or that ended without a step, with its pages.
 
@@ -76,7 +82,7 @@ def _read_newest(
     without_steps: tuple[Steps, tuple[Page, ...]] | None = None
     for folder in reversed(folders):
         try:
-            attempt = read_pages(folder)
+            attempt = read_attempt(folder)
         except NoStepsError as error:
             first_error = first_error or error
             attempt = _make_empty_steps(folder, events, error), ()

@@ -1,9 +1,12 @@
 """Reads the rank pages of one attempt: NumPy over the rings, no loop over steps."""
 
+import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +37,7 @@ _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _DEVICE_BIT = _BITS["device"]
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
+_LEFT_OUT = "Left out: "
 _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 _BLOCKED = "blocked_seconds"
 _WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED, "collection": COLLECTION}
@@ -43,9 +47,69 @@ class NoStepsError(ValueError):
     """An attempt from which no steps can be read; the text says why."""
 
 
-class _Rank(NamedTuple):
-    page: Page
-    rows: NDArray[np.void]
+class RowSource(Protocol):
+    """Pages of some ranks, and their rows, which are read when they are needed."""
+
+    @property
+    def pages(self) -> Sequence[Page]:
+        """The pages, one a rank."""
+
+    def survey(self) -> Iterator[NDArray[np.void]]:
+        """Of each page all rows; fields beside step, flags and phase_seconds may lack."""
+
+    def rows(self, first_step: int) -> Iterator[NDArray[np.void]]:
+        """Of each page the rows, at least those from a step on; asked for once."""
+
+
+class _Ring:
+    """The rows of one page, in memory until they are taken."""
+
+    def __init__(self, page: Page, rows: NDArray[np.void]) -> None:
+        self.pages, self._rows = (page,), rows
+
+    def survey(self) -> Iterator[NDArray[np.void]]:
+        yield self._rows
+
+    def rows(self, first_step: int) -> Iterator[NDArray[np.void]]:
+        del first_step
+        # The rows of all ranks are larger than what is kept of them: they go one by one.
+        rows, self._rows = self._rows, _NO_ROWS
+        yield rows
+
+
+class _Survey:
+    """Which steps there are, and which of them a device timed, over all ranks.
+
+    Attributes:
+        every: numbers of all steps; ``timed`` of those that a device timed, ``selected`` of these
+            and of those whose host's row tells more [steps].
+        num_host: rows that only the host timed.
+    """
+
+    def __init__(self, sources: Sequence[RowSource]) -> None:
+        every, timed, selected = (dict[bytes, Integers]() for _ in range(3))
+        self.num_host = 0
+        last: NDArray[np.void] | None = None
+        for rows in chain.from_iterable(source.survey() for source in sources):
+            on_device = _is_on_device(rows)
+            self.num_host += int((~on_device).sum())
+            if rows is last:
+                continue
+            last = rows
+            _note(every, rows["step"])
+            if on_device.any():
+                _note(timed, rows["step"][on_device])
+            _note(selected, rows["step"][_is_selected(rows)])
+        self.every, self.timed, self.selected = map(_union, (every, timed, selected))
+
+
+def _note(seen: dict[bytes, Integers], numbers: Integers) -> None:
+    # Most ranks have the same steps.
+    seen.setdefault(numbers.tobytes(), numbers)
+
+
+def _union(seen: dict[bytes, Integers]) -> Integers:
+    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *seen.values()]))
 
 
 def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[Page, ...]]:
@@ -55,27 +119,41 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         NoStepsError: no page is readable, or the pages contradict each other.
     """
     notes: list[str] = []
-    ranks = _read_ranks(folder, notes)
-    _check_same_world(ranks)
-    notes += plugin_notes([rank.page for rank in ranks])
-    if join_arrivals([(rank.page, rank.rows) for rank in ranks]):
-        notes.append(JOINED)
-    clock: Clock = "device" if any(_is_on_device(r.rows).any() for r in ranks) else "host"
-    represented, by_host = None, np.zeros(0, dtype=np.int64)
+    sources = read_rings(folder, notes)
+    if not sources:
+        why = notes[0].removeprefix(_LEFT_OUT)[:-1] if notes else "it holds no rank pages"
+        raise NoStepsError(f"no page of attempt {folder} can be read: {why}")
+    return join(sources, notes, max_cells)
+
+
+def join(
+    sources: Sequence[RowSource], notes: list[str], max_cells: int = MAX_CELLS
+) -> tuple[Steps, tuple[Page, ...]]:
+    """The steps of some sources, and their pages by rank; each rank has one.
+
+    Raises:
+        NoStepsError: the pages contradict each other.
+    """
+    pages = sorted(chain.from_iterable(s.pages for s in sources), key=lambda p: p.identity["rank"])
+    _check_same_world(pages)
+    survey = _Survey(sources)
+    clock: Clock = "device" if len(survey.timed) else "host"
+    numbers, represented, by_host = survey.every, None, np.zeros(0, dtype=np.int64)
     if clock == "device":
-        notes.append(_clock_note(ranks))
-        ranks, represented, by_host = _select_timed(ranks)
-    numbers = _newest_numbers(ranks, max_cells, notes)
-    matrices = _matrices(ranks, numbers, clock, by_host)
+        notes.append(_clock_note(pages, survey))
+        if any(page.periodic.get("device_stride") for page in pages):
+            numbers, represented, by_host = _select_timed(survey)
+    numbers = _newest_numbers(numbers, len(pages), max_cells, notes)
+    matrices = _matrices(sources, pages, numbers, clock, by_host)
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
-    if not any(rank.page.periodic["collection_seconds"] for rank in ranks):
-        copied["collection"] = np.zeros_like(matrices["seconds"])
+    if not any(page.periodic["collection_seconds"] for page in pages):
+        copied["collection"] = np.broadcast_to(0.0, matrices["seconds"].shape)
     steps = Steps(
-        **{name: ranks[0].page.identity[name] for name in _SHARED_FIELDS},
-        members=tuple(_member(rank) for rank in ranks),
+        **{name: pages[0].identity[name] for name in _SHARED_FIELDS},
+        members=tuple(map(_member, pages)),
         numbers=numbers,
         phases={phase: matrices[phase] for phase in STEP_PHASES},
         **copied,
@@ -85,40 +163,49 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
     )
-    return as_shared(steps), tuple(rank.page for rank in ranks)
+    return as_shared(steps), tuple(pages)
 
 
-def _newest_numbers(ranks: list[_Rank], max_cells: int, notes: list[str]) -> NDArray[np.int64]:
+def _newest_numbers(
+    numbers: Integers, num_ranks: int, max_cells: int, notes: list[str]
+) -> Integers:
     """Numbers of the newest steps that fit into the cells; ``notes`` takes a sentence on others."""
-    numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
-    max_steps = max(1, max_cells // len(ranks))
+    max_steps = max(1, max_cells // num_ranks)
     if len(numbers) > max_steps:
         notes.append(f"Only the newest {max_steps:,} of {len(numbers):,} steps are judged.")
     return numbers[-max_steps:]
 
 
-def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:
-    """Readable pages by rank; ``notes`` takes sentences about the others."""
-    ranks: dict[int, _Rank] = {}
+def read_rings(
+    folder: Path, notes: list[str], stems: AbstractSet[str] | None = None
+) -> list[RowSource]:
+    """Readable pages by rank, or some of them; ``notes`` takes sentences about the others."""
+    rings: dict[int, RowSource] = {}
     unreadable = []
     for path in list_pages(folder):
+        if stems is not None and path.stem not in stems:
+            continue
         try:
             page = read_page(path)
             rows = _read_rows(page)
         except PageError as error:
             unreadable.append(str(error))
             continue
-        if page.identity["rank"] in ranks:
+        if page.identity["rank"] in rings:
             notes.append(f"A second page of rank {page.identity['rank']} is left out: {path.name}.")
             continue
-        # A checksum does not stop a writer from writing nonsense.
-        is_possible = (rows["seconds"] >= 0) & (rows["seconds"] <= _MAX_STEP_SECONDS)
-        ranks[page.identity["rank"]] = _Rank(page, _select(rows, is_possible))
-    notes += [f"Left out: {text}." for text in unreadable]
-    if not ranks:
-        why = unreadable[0] if unreadable else "it holds no rank pages"
-        raise NoStepsError(f"no page of attempt {folder} can be read: {why}")
-    return [ranks[rank] for rank in sorted(ranks)]
+        rings[page.identity["rank"]] = _Ring(page, possible_rows(rows))
+    notes += [f"{_LEFT_OUT}{text}." for text in unreadable]
+    notes += plugin_notes([ring.pages[0] for ring in rings.values()])
+    if join_arrivals([(ring.pages[0], next(ring.survey())) for ring in rings.values()]):
+        notes.append(JOINED)
+    return [rings[rank] for rank in sorted(rings)]
+
+
+def possible_rows(rows: NDArray[np.void]) -> NDArray[np.void]:
+    """Those of the rows that can be true."""
+    # A checksum does not stop a writer from writing nonsense.
+    return _select(rows, (rows["seconds"] >= 0) & (rows["seconds"] <= _MAX_STEP_SECONDS))
 
 
 def _read_rows(page: Page) -> NDArray[np.void]:
@@ -137,9 +224,9 @@ def _select(rows: NDArray[np.void], chosen: NDArray[np.bool_]) -> NDArray[np.voi
     return rows if chosen.all() else rows[chosen]
 
 
-def _check_same_world(ranks: Sequence[_Rank]) -> None:
+def _check_same_world(pages: Sequence[Page]) -> None:
     for name in ("world_size", "job_id", "attempt"):
-        page_by_value = {rank.page.identity[name]: rank.page for rank in ranks}
+        page_by_value = {page.identity[name]: page for page in pages}
         if len(page_by_value) > 1:
             (value, page), (other, other_page) = list(page_by_value.items())[:2]
             raise NoStepsError(
@@ -148,8 +235,8 @@ def _check_same_world(ranks: Sequence[_Rank]) -> None:
             )
 
 
-def _member(rank: _Rank) -> Member:
-    page, identity = rank.page, rank.page.identity
+def _member(page: Page) -> Member:
+    identity = page.identity
     return Member(
         rank=identity["rank"],
         node=identity["node"],
@@ -185,24 +272,19 @@ def rows_by_clock(rows: NDArray[np.void], clock: Clock) -> NDArray[np.void]:
     return by_clock
 
 
-def _select_timed(ranks: list[_Rank]) -> tuple[list[_Rank], Matrix | None, Integers]:
-    """The ranks without steps that no device timed, where devices time only some of the steps.
+def _select_timed(survey: _Survey) -> tuple[Integers, Matrix, Integers]:
+    """The steps without those that no device timed, where devices time only some of the steps.
 
     Returns how many steps each of the others represents, too, and which have the host's times:
     those in which a host stood still, wrote a checkpoint, evaluated or was flagged.
     """
-    if not any(rank.page.periodic.get("device_stride") for rank in ranks):
-        return ranks, None, np.zeros(0, dtype=np.int64)
-    every = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
-    selected = np.unique(np.concatenate([r.rows["step"][_is_selected(r.rows)] for r in ranks]))
-    timed = np.unique(np.concatenate([r.rows["step"][_is_on_device(r.rows)] for r in ranks]))
-    left_out = np.setdiff1d(every, selected)
+    selected, timed = survey.selected, survey.timed
+    left_out = np.setdiff1d(survey.every, selected)
     before = np.clip(np.searchsorted(timed, left_out, side="right") - 1, 0, None)
     represented = np.ones(len(selected))
     columns = np.searchsorted(selected, timed)
     represented[columns] += np.bincount(before, minlength=len(timed))
-    in_selected = [_Rank(r.page, r.rows[np.isin(r.rows["step"], selected)]) for r in ranks]
-    return in_selected, represented, np.setdiff1d(selected, timed)
+    return selected, represented, np.setdiff1d(selected, timed)
 
 
 def _is_selected(rows: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -213,48 +295,103 @@ def _is_selected(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     return is_selected
 
 
-def _clock_note(ranks: Sequence[_Rank]) -> str:
-    num_host = sum(int((~_is_on_device(rank.rows)).sum()) for rank in ranks)
+def _clock_note(pages: Sequence[Page], survey: _Survey) -> str:
     note = "All times are those of the devices' streams."
-    stride = max(rank.page.periodic.get("device_stride") or 1 for rank in ranks)
+    stride = max(page.periodic.get("device_stride") or 1 for page in pages)
     if stride > 1:
         note += (
             f" One step in {stride} was timed, for events cost more than a thousandth of such short"
             " steps; each timed step represents those up to the next."
         )
-    elif num_host:
-        rows = plural(num_host, "row")
+    elif survey.num_host:
+        rows = plural(survey.num_host, "row")
         note += f" {rows} that only the host timed, such as the last before the end, are left out."
     return note
 
 
 def _matrices(
-    ranks: list[_Rank], numbers: Integers, clock: Clock, by_host: Integers
+    sources: Sequence[RowSource],
+    pages: Sequence[Page],
+    numbers: Integers,
+    clock: Clock,
+    by_host: Integers,
 ) -> dict[str, Matrix]:
     """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step.
 
-    Times by another clock than this one are NaN as well, but in the steps ``by_host``. The ranks
+    Times by another clock than this one are NaN as well, but in the steps ``by_host``. The sources
     have no rows any more afterwards.
     """
     by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
     names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
-    matrices = {name: np.empty((len(ranks), len(numbers))) for name in names}
-    for row, (page, all_rows) in enumerate(ranks):
-        # The rows of all ranks are larger than what is kept of them: they go one by one.
-        ranks[row] = _Rank(page, _NO_ROWS)
-        rows = _select(all_rows, all_rows["step"] >= numbers[0]) if len(numbers) else all_rows
-        columns = np.searchsorted(numbers, rows["step"])
-        is_right = None
-        if clock == "device":
-            is_right = _is_on_device(rows) | np.isin(rows["step"], by_host)
-        for name in names:
-            values = _column(page, rows, name)
-            if is_right is not None and name in by_clock:
-                values = np.where(is_right, values, np.nan)
-            matrices[name][row] = np.nan
-            # Of a step that was written twice the last row counts.
-            matrices[name][row, columns] = values
-    return matrices
+    matrices = {name: _GrowingMatrix(len(pages), len(numbers)) for name in names}
+    row_of = {page.identity["rank"]: row for row, page in enumerate(pages)}
+    first_step = int(numbers[0]) if len(numbers) else 0
+    for source in sources:
+        for page, all_rows in zip(source.pages, source.rows(first_step), strict=True):
+            is_judged = _is_among(all_rows["step"], numbers)
+            rows = _select(all_rows, is_judged)
+            columns = np.searchsorted(numbers, rows["step"])
+            is_right = None
+            if clock == "device":
+                is_right = _is_on_device(rows) | np.isin(rows["step"], by_host)
+            for name in names:
+                values = _column(page, rows, name)
+                if is_right is not None and name in by_clock:
+                    values = np.where(is_right, values, np.nan)
+                # Of a step that was written twice the last row counts.
+                matrices[name].fill(row_of[page.identity["rank"]], columns, values)
+    return {name: matrix.values for name, matrix in matrices.items()}
+
+
+def _is_among(steps: Integers, numbers: Integers) -> NDArray[np.bool_]:
+    """Which steps [rows] are among ascending numbers."""
+    if not len(numbers):
+        return np.zeros(len(steps), dtype=bool)
+    nearest = numbers[np.minimum(np.searchsorted(numbers, steps), len(numbers) - 1)]
+    is_among: NDArray[np.bool_] = nearest == steps
+    return is_among
+
+
+class _GrowingMatrix:
+    """A matrix [ranks, steps] that takes memory from the first row on that differs from others.
+
+    Of most jobs many fields are zero or unknown throughout.
+    """
+
+    def __init__(self, num_ranks: int, num_steps: int) -> None:
+        self._shape = num_ranks, num_steps
+        self._constant: float | None = None
+        self._values: Matrix | None = None
+
+    def fill(self, row: int, columns: Integers, values: Matrix) -> None:
+        """Sets a row, NaN but in some columns."""
+        if self._values is None:
+            constant = float(values[0]) if len(values) else math.nan
+            is_whole = len(columns) == self._shape[1] and _is_constant(values, constant)
+            is_whole |= math.isnan(constant) and bool(np.isnan(values).all())
+            if is_whole and (self._constant is None or _is_same(self._constant, constant)):
+                self._constant = constant
+                return
+            before = math.nan if self._constant is None else self._constant
+            self._values = np.full(self._shape, before)
+        self._values[row] = np.nan
+        self._values[row, columns] = values
+
+    @property
+    def values(self) -> Matrix:
+        """The matrix, which is not written to."""
+        if self._values is None:
+            constant = math.nan if self._constant is None else self._constant
+            return np.broadcast_to(np.float64(constant), self._shape)
+        return self._values
+
+
+def _is_same(first: float, second: float) -> bool:
+    return first == second or (math.isnan(first) and math.isnan(second))
+
+
+def _is_constant(values: Matrix, constant: float) -> bool:
+    return bool((values == constant).all())
 
 
 def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:

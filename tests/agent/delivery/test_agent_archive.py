@@ -88,3 +88,45 @@ def test_the_archive_copies_ended_pages_once_and_running_ones_every_five_minutes
     full.copy()
     assert full.counts == {"copied": 0, "failed": 6}
     assert agent.ARCHIVED_FILES.labels[0].values == ("copied", "failed")
+
+
+def write_rows(page: LivePage, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        page.row(number, seconds=1.0)
+        page.writer.count_step(number, 1.0, tokens=1, samples=1)
+        page.commit()
+
+
+def test_finished_stretches_become_columns_while_a_job_runs_and_replace_its_pages_at_its_end(
+    root: Path,
+) -> None:
+    files = fsspec.filesystem("memory")
+    copier = Copier(root, files, "/columns", packs=True)
+    pages = [LivePage(root, rank=rank) for rank in (0, 1)]
+    add_event(root, "job_started")
+    for page in pages:
+        write_rows(page, 0, 11)
+    copier.copy()
+    folder = "/columns/jobs/job/nodes/written-by-the-rank"
+    live = {"0/rank-00000.page", "0/rank-00001.page", "events.jsonl"}
+    stretch = "nodes/written-by-the-rank/0/steps-000000000000.parquet"
+    first = {path.removeprefix("/columns/jobs/job/") for path in files.find("/columns/jobs")}
+    assert first == live | {stretch, "nodes/written-by-the-rank/manifest.json"}
+    before = files.cat_file(f"/columns/jobs/job/{stretch}")
+    for page in pages:
+        write_rows(page, 11, 4)
+        page.phase("done")
+    add_event(root, "job_finished")
+    # The child was killed before it wrote the manifest: the next one writes the same file.
+    files.rm_file(f"{folder}/manifest.json")
+    copier = Copier(root, files, "/columns", packs=True)
+    copier.copy()
+    assert archived_jobs(root) == frozenset({"job"})
+    names = sorted(path.removeprefix(f"{folder}/") for path in files.find("/columns/jobs"))
+    assert [name for name in names if name.endswith("parquet")] == [
+        "0/ranks.parquet",
+        "0/steps-000000000000.parquet",
+        "0/steps-000000000008.parquet",
+    ]
+    assert not [name for name in names if name.endswith(".page")]
+    assert files.cat_file(f"/columns/jobs/job/{stretch}") == before

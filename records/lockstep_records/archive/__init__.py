@@ -1,0 +1,1 @@
+"""Archives that last: rows of finished stretches as Parquet by columns, and what is there."""

@@ -1,0 +1,92 @@
+"""What of a job lies in an archive: a part a node, so that no two agents write one file.
+
+``URL/jobs/JOB_ID/nodes/NODE/manifest.json``, beside it ``events.jsonl`` and the tables in
+``ATTEMPT/``: ``steps-000000004096.parquet`` from that row on, ``operations-...`` of the same steps,
+and ``ranks.parquet`` once the attempt has ended.
+"""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+from lockstep_records.files.jobs import MAX_PAGES
+
+MAX_MANIFEST_BYTES = 16 << 20
+_ATTEMPT = re.compile(r"[0-9]{1,9}")
+EVENTS, MANIFEST, RANKS = "events.jsonl", "manifest.json", "ranks"
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+TableName = Literal["steps", "operations", "ranks"]
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of rows.
+
+    Attributes:
+        first_row: number of the first row of each rank.
+        end_row: number of the row after the last.
+        rows: of all ranks together.
+        size_bytes: of the file.
+        first_step: lowest step of a row; with ``last_step`` the highest.
+    """
+
+    table: TableName
+    first_row: Count
+    end_row: Count
+    rows: Count
+    size_bytes: Count
+    first_step: int = 0
+    last_step: int = -1
+
+    @property
+    def name(self) -> str:
+        """Its file in the folder of the attempt."""
+        return table_name(self.table, self.first_row)
+
+
+class AttemptPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a node has of an attempt; ``is_complete`` says that nothing is to come."""
+
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+    ranks: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_PAGES)] = ()
+    stretches: tuple[Stretch, ...] = ()
+    is_complete: bool = False
+
+    @property
+    def end_row(self) -> int:
+        """Number of the first row that is in no file of steps."""
+        return max((each.end_row for each in self.stretches if each.table == "steps"), default=0)
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that a node has of a job; attempts by number, and whether it has events beside."""
+
+    job_id: str
+    node: str
+    version: Literal[1] = 1
+    attempts: dict[str, AttemptPart] = {}
+    has_events: bool = False
+
+
+def table_name(table: str, first_row: int) -> str:
+    """The file of a table in the folder of an attempt."""
+    return f"{table}.parquet" if table == RANKS else f"{table}-{first_row:012d}.parquet"
+
+
+def decode_manifest(data: bytes, job_id: str, folder: str) -> Manifest:
+    """The manifest in a node's folder of that job.
+
+    Raises:
+        ValueError: it is none, or of another job or node; one sentence without its file.
+    """
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ValueError(f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
+    manifest = msgspec.json.decode(data, type=Manifest)
+    if (manifest.job_id, manifest.node) != (job_id, folder):
+        raise ValueError(f"it is of node {manifest.node!r} of job {manifest.job_id!r}")
+    for number, part in manifest.attempts.items():
+        if not _ATTEMPT.fullmatch(number):
+            raise ValueError(f"attempt {number!r} is not a number")
+        if any(rank >= part.world_size for rank in part.ranks):
+            raise ValueError(f"attempt {number} has a rank outside its {part.world_size:,}")
+    return manifest

@@ -1,0 +1,219 @@
+"""Reads an archive by ranges, from any store that fsspec knows.
+
+A store that fails now and then is asked again, a few times; what cannot be read is an
+``ArchiveError``, and its reader goes on without it.
+"""
+
+import io
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lockstep_records.archive.manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    RANKS,
+    Manifest,
+    Stretch,
+    decode_manifest,
+    table_name,
+)
+from lockstep_records.archive.tables import SECTIONS, check_columns
+from lockstep_records.files.jobs import JOB_ID
+from lockstep_records.page.layout import (
+    HEARTBEAT_OFFSET,
+    PERIODIC_OFFSETS,
+    SLOT_OFFSETS,
+    page_bytes,
+)
+from lockstep_records.page.reader import PageHead, read_identity
+
+_TRIES = 5
+_WAIT_SECONDS = 0.25
+"""Before the second try; each further one waits twice as long, up to four seconds in all."""
+_MAX_NODES = 1 << 17
+_MAX_RANKS_BYTES, _MAX_TABLE_BYTES = 64 << 20, 1 << 30
+Result = TypeVar("Result")
+
+
+def restore_page(path: Path, head: PageHead) -> None:
+    """Writes the file of a page without its rows, for readers of folders."""
+    row_count = read_identity(head.identity, path)["row_count"]
+    with path.open("wb") as file:
+        for at, data in (
+            (0, head.identity),
+            (HEARTBEAT_OFFSET, head.heartbeat),
+            (SLOT_OFFSETS[head.state[0] & 1], head.state),
+            (PERIODIC_OFFSETS[head.periodic[0] & 1], head.periodic),
+        ):
+            file.seek(at)
+            file.write(data)
+        file.truncate(page_bytes(row_count))
+
+
+class ArchiveError(ValueError):
+    """A file of an archive that cannot be read; one sentence."""
+
+
+class JobArchive:
+    """A job's folder in a store.
+
+    Args:
+        files: an fsspec file system.
+        folder: path of the job in it.
+
+    Attributes:
+        fetched_bytes: read so far, without listings.
+    """
+
+    def __init__(
+        self, files: Any, folder: str, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._files, self._sleep = files, sleep
+        self.folder, self.fetched_bytes = folder.rstrip("/"), 0
+
+    @property
+    def job_id(self) -> str:
+        """Id of the job, which is the name of its folder."""
+        return PurePosixPath(self.folder).name
+
+    def list_names(self, path: str) -> dict[str, int]:
+        """Names in a folder of the job and the sizes of files; empty where there is none."""
+        try:
+            entries = self._ask(path, lambda: self._files.ls(self._path(path), detail=True))
+        except FileNotFoundError:
+            return {}
+        return {PurePosixPath(each["name"]).name: each.get("size") or 0 for each in entries}
+
+    def list_nodes(self) -> list[str]:
+        """Folders of the job's nodes."""
+        names = sorted(filter(JOB_ID.fullmatch, self.list_names("nodes")))
+        if len(names) > _MAX_NODES:
+            raise ArchiveError(f"{self.folder} has {len(names):,} nodes; at most {_MAX_NODES:,}")
+        return names
+
+    def read_manifest(self, node: str) -> Manifest:
+        """What a node has of the job; raises ArchiveError."""
+        path = f"nodes/{node}/{MANIFEST}"
+        try:
+            data = self.read(path, 0, MAX_MANIFEST_BYTES + 1)
+            return decode_manifest(data, self.job_id, node)
+        except FileNotFoundError as error:
+            raise ArchiveError(f"node {node} has no manifest") from error
+        except ValueError as error:
+            raise ArchiveError(f"the manifest of node {node} is left out: {error}") from error
+
+    def read(self, path: str, begin: int, end: int) -> bytes:
+        """Bytes of a file of the job; raises FileNotFoundError and ArchiveError."""
+        data: bytes = self._ask(
+            path, lambda: self._files.cat_file(self._path(path), start=begin, end=end)
+        )
+        self.fetched_bytes += len(data)
+        return data
+
+    def read_rows(
+        self, node: str, attempt: int, stretch: Stretch, columns: Iterable[str]
+    ) -> pa.Table:
+        """Some columns of a file of rows, those that it has; raises ArchiveError."""
+        path = f"nodes/{node}/{attempt}/{stretch.name}"
+        try:
+            source = pa.PythonFile(_RangeFile(self, path, stretch.size_bytes), mode="r")
+            return _parse(path, source, columns, stretch)
+        except FileNotFoundError as error:
+            raise ArchiveError(f"{path} is not there") from error
+
+    def read_ranks(self, node: str, attempt: int) -> pa.Table:
+        """The table of ranks of a node; raises ArchiveError."""
+        path = f"nodes/{node}/{attempt}/{table_name(RANKS, 0)}"
+        try:
+            data = self.read(path, 0, _MAX_RANKS_BYTES)
+        except FileNotFoundError as error:
+            raise ArchiveError(f"{path} is not there") from error
+        return _parse(path, pa.BufferReader(data))
+
+    def _path(self, path: str) -> str:
+        return f"{self.folder}/{path}" if path else self.folder
+
+    def _ask(self, path: str, call: Callable[[], Result]) -> Result:
+        """What a store answers, asked again where it fails for now."""
+        for number in range(_TRIES):
+            try:
+                return call()
+            except FileNotFoundError:
+                raise
+            except _store_errors() as error:
+                last = error
+            # Many readers that failed together should not come again together.
+            if number + 1 < _TRIES:
+                self._sleep(_WAIT_SECONDS * 2**number * random.uniform(0.5, 1.0))
+        text = str(last) or type(last).__name__
+        raise ArchiveError(f"{path} cannot be read, asked {_TRIES} times: {text}") from last
+
+
+def _store_errors() -> tuple[type[Exception], ...]:
+    """What stores raise; aiohttp's errors of a status are no OSError."""
+    aiohttp = sys.modules.get("aiohttp")
+    return (OSError,) if aiohttp is None else (OSError, aiohttp.ClientError)
+
+
+class _RangeFile(io.RawIOBase):
+    """A file of which each read fetches a range, and nothing more."""
+
+    def __init__(self, archive: JobArchive, path: str, size: int) -> None:
+        super().__init__()
+        self._archive, self._path, self._size, self._at = archive, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = begin + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._at + size)
+        data = self._archive.read(self._path, self._at, end) if end > self._at else b""
+        self._at += len(data)
+        return data
+
+
+def _parse(
+    path: str, source: Any, columns: Iterable[str] = (), stretch: Stretch | None = None
+) -> pa.Table:
+    try:
+        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+            if stretch is not None:
+                if metadata.num_rows != stretch.rows:
+                    counts = f"{metadata.num_rows:,} rows, its manifest {stretch.rows:,}"
+                    raise ArchiveError(f"{path} has {counts}")
+                try:
+                    check_columns(
+                        SECTIONS[stretch.table], dict(zip(schema.names, schema.types, strict=True))
+                    )
+                except ValueError as error:
+                    raise ArchiveError(f"{path} {error}") from error
+            groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+            if (size := sum(group.total_byte_size for group in groups)) > _MAX_TABLE_BYTES:
+                raise ArchiveError(
+                    f"{path} unpacks to {size:,} bytes, at most {_MAX_TABLE_BYTES:,}"
+                )
+            chosen = [name for name in columns or schema.names if name in schema.names]
+            return file.read(columns=chosen, use_threads=False)
+    except pa.ArrowException as error:
+        reason = str(error).partition("\n")[0]
+        raise ArchiveError(f"{path} is damaged or cut off: {reason}") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ArchiveError(f"{path} is damaged or cut off: {error}") from error

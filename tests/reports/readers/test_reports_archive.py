@@ -1,0 +1,243 @@
+"""A report on a job of an archive says what one on its pages says, as far as the archive goes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lockstep_records.archive.manifest import Manifest
+from lockstep_records.archive.reader import JobArchive
+from lockstep_records.archive.writer import ColumnWriter, Store
+from lockstep_records.events.event import Event, append_event
+from lockstep_records.page.layout import EXTRAS
+from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers.archive import read_archive
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.report import make_document
+
+from ..corpus.cases import list_cases
+from ..corpus.made_pages import write_pages
+from ..corpus.made_run import MadeRun
+
+OPTIONS = ReadOptions(now_seconds=2e9)
+MADE = [c for c in list_cases() if isinstance(c.source, MadeRun) and c.source.ranks <= 8]
+SLOW = next(c for c in MADE if c.source.nodes > 1 and c.source.ranks == 8)
+
+
+def pack(job: Path, target: Path) -> Path:
+    """The folder of the job in an archive of columns."""
+
+    def put(path: str, data: bytes) -> None:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_bytes(data)
+
+    def get(path: str) -> bytes:
+        return (target / path).read_bytes()
+
+    ColumnWriter(job, Store(get, put)).pack(job.stat().st_uid, is_over=True)
+    return target / job.name
+
+
+def published(recording: Any) -> Any:
+    """The report without the folder that it was read from."""
+    document = make_document(recording).published
+    fields = json.loads(msgspec.json.encode(document, enc_hook=str))
+    fields.pop("source", None)
+    return fields
+
+
+@pytest.mark.parametrize("case", MADE[::5], ids=lambda case: case.name)
+def test_the_report_on_columns_is_that_on_pages_to_the_digit(
+    case: Any, memory: Path, tmp_path: Path
+) -> None:
+    job = write_pages(case.source, memory)
+    of_columns = published(read_source(str(pack(job, tmp_path)), OPTIONS))
+    assert of_columns == published(read_source(str(job), OPTIONS))
+
+
+def test_a_file_that_is_written_again_is_the_same_file(memory: Path, tmp_path: Path) -> None:
+    job = write_pages(SLOW.source, memory)
+    folders = [pack(job, tmp_path / name) for name in ("once", "again")]
+    first, second = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.*")} for f in folders)
+    assert first == second
+    assert len(first) == 4 * SLOW.source.nodes
+
+
+class Moody:
+    """A store of which each operation fails a few times before it answers."""
+
+    def __init__(self, files: Any, failures: int) -> None:
+        self._files, self._failures, self._calls = files, failures, dict[Any, int]()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def ask(*args: Any, **options: Any) -> Any:
+            key = (name, args, *options.items())
+            self._calls[key] = self._calls.get(key, 0) + 1
+            if self._calls[key] <= self._failures:
+                raise OSError(503, "slow down")
+            return getattr(self._files, name)(*args, **options)
+
+        return ask
+
+
+@pytest.mark.parametrize("failures", [0, 1, 4])
+def test_a_store_that_answers_503_now_and_then_is_calls_again(
+    failures: int, memory: Path, tmp_path: Path
+) -> None:
+    job = write_pages(SLOW.source, memory)
+    files, waits = Moody(fsspec.filesystem("file"), failures), list[float]()
+    archive = JobArchive(files, str(pack(job, tmp_path)), sleep=waits.append)
+    assert published(read_archive(archive, OPTIONS)) == published(read_source(str(job), OPTIONS))
+    assert bool(waits) == bool(failures)
+
+
+def test_a_store_that_never_answers_is_given_up(memory: Path, tmp_path: Path) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    waits = list[float]()
+    archive = JobArchive(Moody(fsspec.filesystem("file"), 99), str(folder), sleep=waits.append)
+    with pytest.raises(ValueError, match=r"asked 5 times: .*slow down"):
+        read_archive(archive, OPTIONS)
+    assert sum(waits) < 10
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+def without_column(name: str) -> Callable[[Path], None]:
+    def drop(path: Path) -> None:
+        table = pq.read_table(path)
+        pq.write_table(table.drop_columns([name]), path)
+        resize(path)
+
+    return drop
+
+
+def as_text(path: Path) -> None:
+    table = pq.read_table(path)
+    at = table.column_names.index("step")
+    pq.write_table(table.set_column(at, "step", table["step"].cast(pa.string())), path)
+    resize(path)
+
+
+def resize(path: Path) -> None:
+    """The manifest is right about the size of a file that was written anew."""
+    size = path.stat().st_size
+    first_row = int(path.stem.removeprefix("steps-"))
+    edit_stretches(
+        lambda each: {"size_bytes": size if each["first_row"] == first_row else each["size_bytes"]}
+    )(path)
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Changes what the manifest says of the attempt, in the folder of which a file lies."""
+
+    def apply(path: Path) -> None:
+        manifest = path.parents[1] / "manifest.json"
+        fields = json.loads(manifest.read_bytes())
+        change(fields["attempts"]["0"])
+        manifest.write_text(json.dumps(fields))
+
+    return apply
+
+
+def edit_stretches(change: Callable[[dict[str, Any]], dict[str, int]]) -> Callable[[Path], None]:
+    return edit(lambda part: [each.update(change(each)) for each in part["stretches"]])
+
+
+def replace_manifest(data: bytes) -> Callable[[Path], None]:
+    def replace(path: Path) -> None:
+        (path.parents[1] / "manifest.json").write_bytes(data)
+
+    return replace
+
+
+# What is done to a file of one node of four, and what the report says of it.
+HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "the rows are cut off": ("steps-*", truncate, "is damaged or cut off"),
+    "the rows are gone": ("steps-*", Path.unlink, "is not there"),
+    "a bit of the rows is wrong": ("steps-*", flip, "is damaged or cut off"),
+    "the times of a phase are gone": (
+        "steps-*", without_column("forward_seconds"), "lacks the column forward_seconds"),
+    "the step numbers are texts": ("steps-*", as_text, "has column step as string"),
+    "the ranks are cut off": ("ranks.parquet", truncate, "ranks.parquet is damaged"),
+    "the ranks are gone": ("ranks.parquet", Path.unlink, "is not there"),
+    "the manifest promises more rows": (
+        "steps-*", edit_stretches(lambda _: {"rows": 1 << 40}), "its manifest"),
+    "the manifest promises a larger file": (
+        "steps-*", edit_stretches(lambda _: {"size_bytes": 1 << 40}), "cut off"),
+    "the manifest hides the rows": (
+        "steps-*", edit(lambda part: part.update(stretches=[])), "less than half of the steps"),
+    "the manifest names a file elsewhere": (
+        "steps-*", edit_stretches(lambda _: {"first_row": 7}), "is not there"),
+    "the manifest has a rank outside the world": (
+        "steps-*", edit(lambda part: part.update(ranks=[1 << 30])), "outside its 8"),
+    "the manifest is of another job": (
+        "steps-*",
+        replace_manifest(msgspec.json.encode(Manifest(job_id="other", node="node-1"))),
+        "of job 'other'"),
+    "the manifest is no JSON": ("steps-*", replace_manifest(b"{"), "manifest of node node-1"),
+    "the manifest is gone": (
+        "steps-*",
+        lambda path: (path.parents[1] / "manifest.json").unlink(missing_ok=True),
+        "no manifest"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_cannot_be_read_is_left_out_and_the_report_says_so(
+    name: str, memory: Path, tmp_path: Path
+) -> None:
+    pattern, damage, sentence = HOSTILE[name]
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    for path in (folder / "nodes" / "node-1" / "0").glob(pattern):
+        damage(path)
+    recording = read_source(str(folder), OPTIONS)
+    assert isinstance(recording, Recording)
+    assert sentence in " ".join(recording.steps.notes)
+    assert recording.steps.missing_ranks == (2, 3)
+    evidence = " ".join(make_document(recording).published.verdict.evidence)
+    assert "2 ranks of 8 left no readable page (2, 3)" in evidence
+
+
+def test_an_extra_that_an_older_archive_lacks_is_unknown_there(
+    memory: Path, tmp_path: Path
+) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    for path in folder.rglob("steps-*"):
+        names = pq.read_schema(path).names
+        assert {name for name in EXTRAS if name in names or name.replace("seconds", "ns") in names}
+        without_column(next(name for name in names if name.startswith("run_queue")))(path)
+    recording = read_source(str(folder), OPTIONS)
+    assert isinstance(recording, Recording)
+    assert recording.steps.run_queue is None
+    assert recording.steps.missing_ranks == ()
+
+
+def test_an_empty_place_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no job of an archive; give URL/jobs/JOB_ID"):
+        read_source(f"file://{tmp_path}", OPTIONS)
+
+
+def test_events_of_several_nodes_are_one_story_by_time(memory: Path, tmp_path: Path) -> None:
+    job = write_pages(SLOW.source, memory)
+    for time, kind in ((3.0, "attempt_ended"), (1.0, "job_started")):
+        append_event(job, Event(kind=kind, job_id="made", attempt=0, time=time))
+    folder = pack(job, tmp_path)
+    later = Event(kind="job_finished", job_id="made", attempt=0, time=2.0)
+    append_event(folder, later)
+    recording = read_source(str(folder), OPTIONS)
+    assert isinstance(recording, Recording)
+    assert [e.kind for e in recording.events] == ["job_started", "job_finished", "attempt_ended"]

@@ -22,6 +22,7 @@ from lockstep_reports.verdict.losses import (
     charge,
     list_episode_losses,
     list_losses,
+    own_seconds,
     with_costs,
 )
 from lockstep_reports.verdict.own_times import judge_independent, judge_own_times
@@ -73,7 +74,8 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     late_seconds = sum(episode.lost_seconds for episode in episodes)
     verdict = next(filter(None, loads), None)
     if late_seconds >= MIN_SHARE * scores.covered_seconds:
-        verdict = _name_slow(steps, scores, episodes, losses) or verdict
+        own = own_seconds(steps, charges, episodes)
+        verdict = _name_slow(steps, scores, episodes, losses, own) or verdict
     if verdict is None and (blind := tuple(sentences.why_blind(steps, scores))):
         verdict = unknown(*blind)
     if verdict is None and common is not None:
@@ -87,15 +89,23 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
 
 
 def _name_slow(
-    steps: Steps, scores: Scores, episodes: Sequence[Episode], losses: Sequence[Loss]
+    steps: Steps,
+    scores: Scores,
+    episodes: Sequence[Episode],
+    losses: Sequence[Loss],
+    own: Sequence[float],
 ) -> Verdict | None:
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence. Other work takes caches as well as cores.
     of_host = [loss.lost_seconds for loss in losses if loss.kind == "busy_host"]
     costliest = max([*(e.lost_seconds for e in episodes), *of_host], default=0.0)
     least = _MIN_SHARE_OF_COSTLIEST * costliest
-    beside_waits = max(least, scores.tolerated_loss_seconds)
-    slow = [e for e in episodes if e.lost_seconds >= (least if e.cause else beside_waits)]
+    slow = [
+        episode
+        for episode, own_part in zip(episodes, own, strict=True)
+        if episode.lost_seconds >= least
+        and (episode.cause or own_part >= scores.tolerated_loss_seconds)
+    ]
     if not slow:
         return None
     worst = min(slow, key=rank_by_cost)

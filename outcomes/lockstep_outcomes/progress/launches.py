@@ -54,6 +54,7 @@ class LateRank:
         launched: of that function, by it and, at most, by others.
         instead: a function that it has called more often than the others, and both numbers.
         num_ranks: that are meant: a text may count several without naming them, rank is -1 then.
+        act: what is counted.
     """
 
     rank: int
@@ -65,6 +66,7 @@ class LateRank:
     launched: tuple[int, int] | None = None
     instead: tuple[str, int, int] | None = None
     num_ranks: int = 1
+    act: Literal["launched", "completed"] = "launched"
 
     def words(self, fellows: Sequence["LateRank"] = ()) -> str:
         """A clause on the rank, with fellows of which the same is to be said."""
@@ -79,7 +81,7 @@ class LateRank:
         what = "collectives" if self.function == ANY_FUNCTION else self.function
         verb = ("alone " if self.why == "ahead" else "") + ("has" if num_ranks == 1 else "have")
         where = where if self.is_of_job else "it"
-        words = f"{subject} {verb} launched {own:,} {what} in {where}, the others {most:,}"
+        words = f"{subject} {verb} {self.act} {own:,} {what} in {where}, the others {most:,}"
         if self.instead is not None:
             function, own, most = self.instead
             words += f", and {own:,} {function} to the others' {most:,}"

@@ -8,7 +8,6 @@ docs/decisions/0037-watching-without-lines.md.
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -16,7 +15,6 @@ import msgspec
 
 FILE_NAME = re.compile(r".{1,255}-pid\d{1,10}\.log")
 MAX_RANKS = 1 << 20
-_MAX_SECONDS = 30 * 86400.0
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
 
@@ -25,19 +23,15 @@ class _Header(msgspec.Struct, gc=False):
     id: _Text
     rank: Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
     n_ranks: Annotated[int, msgspec.Meta(gt=0, le=MAX_RANKS)]
-    nnodes: int = 0
-    comm_name: _Text = ""
 
 
 class _Metadata(msgspec.Struct, gc=False):
-    inspector_output_format_version: _Text = ""
     dump_timestamp_us: float = 0.0
     hostname: _Text = ""
     pid: int = 0
 
 
 class _Kernel(msgspec.Struct, gc=False):
-    kernel_start_ts: float = 0.0
     kernel_stop_ts: float = 0.0
 
 
@@ -45,22 +39,44 @@ class _Trace(msgspec.Struct, gc=False):
     kernel_events: list[_Kernel] = []
 
 
-class _Collective(msgspec.Struct, gc=False):
-    coll: _Text
-    coll_sn: _Count
-    coll_msg_size_bytes: _Count
-    coll_exec_time_us: float
-    coll_algobw_gbs: float | None = None
-    event_trace_ts: _Trace | None = None
+class _Collective(
+    msgspec.Struct,
+    gc=False,
+    rename={
+        "function": "coll",
+        "sequence": "coll_sn",
+        "size_bytes": "coll_msg_size_bytes",
+        "micros": "coll_exec_time_us",
+        "bandwidth": "coll_algobw_gbs",
+        "trace": "event_trace_ts",
+    },
+):
+    function: _Text
+    sequence: _Count
+    size_bytes: _Count
+    micros: float
+    bandwidth: float | None = None
+    trace: _Trace | None = None
 
 
-class _PointToPoint(msgspec.Struct, gc=False):
-    p2p: _Text
-    p2p_sn: _Count
-    p2p_msg_size_bytes: _Count
-    p2p_exec_time_us: float
-    p2p_peer: int = -1
-    event_trace_ts: _Trace | None = None
+class _PointToPoint(
+    msgspec.Struct,
+    gc=False,
+    rename={
+        "function": "p2p",
+        "sequence": "p2p_sn",
+        "size_bytes": "p2p_msg_size_bytes",
+        "micros": "p2p_exec_time_us",
+        "bandwidth": "p2p_algobw_gbs",
+        "trace": "event_trace_ts",
+    },
+):
+    function: _Text
+    sequence: _Count
+    size_bytes: _Count
+    micros: float
+    bandwidth: float | None = None
+    trace: _Trace | None = None
 
 
 class _Stats(msgspec.Struct, gc=False):
@@ -88,31 +104,42 @@ class Communicator(NamedTuple):
     id: str
     rank: int
     num_ranks: int
-    name: str
 
 
-class Operation(NamedTuple):
-    """One operation as a rank recorded it.
-
-    Attributes:
-        sequence: its number among those of the function in the communicator.
-        is_collective: else it is a send or a receive.
-        seconds: from the begin of its kernel to the end, the wait for others included.
-        ended: when the end was noticed, by the clock of the host: seconds since the epoch; NaN
-            without a trace.
-        written: when it was written, in the same way.
-        bandwidth_ratio: recorded bandwidth in terms of what bytes and time give; NaN without one.
-    """
+class Family(NamedTuple):
+    """Operations that are numbered together: a function in a communicator."""
 
     communicator: Communicator
     function: str
-    sequence: int
-    size_bytes: int
     is_collective: bool
-    seconds: float
-    ended: float
-    written: float
-    bandwidth_ratio: float
+
+
+class Batch(NamedTuple):
+    """Operations as a rank recorded them; lists [operations], for there may be millions.
+
+    Attributes:
+        family: index in ``InspectorFile.families``.
+        sequence: number among those of its family.
+        micros: from the begin of its kernel to the end, the wait for others included.
+        bandwidth: recorded bandwidth in GB/s; NaN without one.
+        ended: when the end was noticed, by the clock of the host: microseconds since the epoch; NaN
+            without a trace.
+        written: when it was written, in the same way.
+    """
+
+    family: list[int]
+    sequence: list[int]
+    size_bytes: list[int]
+    micros: list[float]
+    bandwidth: list[float]
+    ended: list[float]
+    written: list[float]
+
+
+class _Families(dict[tuple[str, int, int, str, bool], int]):
+    def __missing__(self, key: tuple[str, int, int, str, bool]) -> int:
+        self[key] = len(self)
+        return self[key]
 
 
 @dataclass(slots=True)
@@ -121,50 +148,74 @@ class InspectorFile:
 
     Attributes:
         hostname, pid: of the process; empty and 0 until a line has them.
-        versions: of the format.
-        num_broken: lines that are none of the format's, or have impossible values.
+        num_broken: lines that are none of the format's.
         num_without_context: lines of which none tells the communicator.
         dropped: operations that the Inspector dropped, by the id of the communicator.
     """
 
     hostname: str = ""
     pid: int = 0
-    versions: set[str] = field(default_factory=set)
     num_broken: int = 0
     num_without_context: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
-    _communicators: dict[tuple[str, int], Communicator] = field(default_factory=dict)
+    _families: _Families = field(default_factory=_Families)
     _context: tuple[_Header, _Metadata] | None = None
     _num_left: int = 0
 
-    def read(self, block: bytes) -> Iterator[Operation]:
+    @property
+    def families(self) -> list[Family]:
+        """The families in the order in which they were seen."""
+        return [
+            Family(Communicator(id_, rank, num_ranks), function, is_collective)
+            for id_, rank, num_ranks, function, is_collective in self._families
+        ]
+
+    def read(self, block: bytes) -> Batch:
         """The operations of a block."""
-        try:
-            lines = _DECODER.decode_lines(block)
-        except (msgspec.MsgspecError, RecursionError):
-            lines = list(self._whole_lines(block))
-        for line in lines:
-            header, metadata = line.header, line.metadata
+        headers, metadata, operations = [], [], []
+        for line in self._lines(block):
             if line.dump_stats is not None:
                 self._begin_dump(line)
                 continue
-            if header is None or metadata is None:
+            header, origin, operation = line.header, line.metadata, line.coll_perf or line.p2p_perf
+            if header is None or origin is None:
                 if self._context is None or not self._num_left:
                     self.num_without_context += 1
                     continue
-                header, metadata = self._context
+                header, origin = self._context
                 self._num_left -= 1
-            operation = self._operation(line, header, metadata)
             if operation is not None:
-                yield operation
+                headers.append(header)
+                metadata.append(origin)
+                operations.append(operation)
+        if metadata and not self.hostname:
+            self.hostname, self.pid = metadata[0].hostname, metadata[0].pid
+        families = self._families
+        return Batch(
+            family=[
+                families[h.id, h.rank, h.n_ranks, o.function, type(o) is _Collective]
+                for h, o in zip(headers, operations, strict=True)
+            ],
+            sequence=[o.sequence for o in operations],
+            size_bytes=[o.size_bytes for o in operations],
+            micros=[o.micros for o in operations],
+            bandwidth=[math.nan if o.bandwidth is None else o.bandwidth for o in operations],
+            ended=[math.nan if o.trace is None else _end_of(o.trace) for o in operations],
+            written=[m.dump_timestamp_us for m in metadata],
+        )
 
-    def _whole_lines(self, block: bytes) -> Iterator[_Line]:
+    def _lines(self, block: bytes) -> list[_Line]:
+        try:
+            return _DECODER.decode_lines(block)
+        except (msgspec.MsgspecError, RecursionError):
+            lines = []
         for text in block.split(b"\n"):
             try:
                 if text.strip():
-                    yield _DECODER.decode(text)
+                    lines.append(_DECODER.decode(text))
             except (msgspec.MsgspecError, RecursionError):
                 self.num_broken += 1
+        return lines
 
     def _begin_dump(self, line: _Line) -> None:
         assert line.dump_stats is not None
@@ -177,37 +228,7 @@ class InspectorFile:
         self._context = line.header, line.metadata
         self._num_left = stats.coll_records + stats.p2p_records + stats.proxy_records
 
-    def _operation(self, line: _Line, header: _Header, metadata: _Metadata) -> Operation | None:
-        """The operation of a line; None for a line about something else."""
-        key = header.id, header.rank
-        communicator = self._communicators.get(key)
-        if communicator is None:
-            name = "" if header.comm_name == "unknown" else header.comm_name
-            communicator = Communicator(header.id, header.rank, header.n_ranks, name)
-            self._communicators[key] = communicator
-            self.hostname, self.pid = metadata.hostname, metadata.pid
-            self.versions.add(metadata.inspector_output_format_version)
-        written = metadata.dump_timestamp_us / 1e6
-        if (own := line.coll_perf) is not None:
-            micros, size, trace = own.coll_exec_time_us, own.coll_msg_size_bytes, own.event_trace_ts
-            bandwidth, function, sequence = own.coll_algobw_gbs, own.coll, own.coll_sn
-        elif (pair := line.p2p_perf) is not None:
-            micros, size, trace = (
-                pair.p2p_exec_time_us,
-                pair.p2p_msg_size_bytes,
-                pair.event_trace_ts,
-            )
-            bandwidth, function, sequence = None, pair.p2p, pair.p2p_sn
-        else:
-            return None
-        if not (0 < micros < _MAX_SECONDS * 1e6 and header.rank < header.n_ranks):
-            self.num_broken += 1
-            return None
-        ended = math.nan
-        if trace is not None and trace.kernel_events:
-            ended = max(kernel.kernel_stop_ts for kernel in trace.kernel_events) / 1e6 or math.nan
-        ratio = bandwidth * micros * 1e3 / size if bandwidth and size else math.nan
-        return Operation(
-            communicator, function, sequence, size, own is not None, micros / 1e6, ended, written,
-            ratio,
-        )  # fmt: skip
+
+def _end_of(trace: _Trace) -> float:
+    """When the end of the last channel was noticed; NaN where none was."""
+    return max((kernel.kernel_stop_ts for kernel in trace.kernel_events), default=0.0) or math.nan

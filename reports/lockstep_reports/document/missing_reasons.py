@@ -19,6 +19,7 @@ _REASON_BY_KIND = {
     "step_series": "one series represents the job; ranks cannot be told apart in it",
     "worker_times": "only the duration of each step was recorded for each worker",
     "kineto": "a profiler trace shows collectives, not the phases of a step",
+    "inspector_means": "the Inspector's Prometheus text holds means, no steps and no ranks",
     "ras": "NCCL's status socket counts launches of collectives, no steps",
     "inspector": "the Inspector records operations of NCCL, not the phases of a step",
     "flight_recorder": "a flight recorder keeps the last collectives, no steps",

@@ -60,6 +60,7 @@ READERS = (
     "ras",
     "traces",
     "inspector",
+    "inspector_means",
     "flight_recorder",
     "kineto",
     "step_series",

@@ -10,20 +10,23 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lockstep_records.file_access.compressed import line_blocks
-from lockstep_records.nccl.inspector import FILE_NAME, Communicator, InspectorFile
+from lockstep_records.nccl.inspector import FILE_NAME, Communicator, Family, InspectorFile
 from lockstep_records.text.printable import printable
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.files import files_of, head, holds_any
+from lockstep_reports.readers.inspector_hang import SILENT_SECONDS, find_behind
 from lockstep_reports.readers.inspector_steps import (
     FoundSteps,
     Operations,
     TooFewError,
     find_steps,
+    no_steps,
 )
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import MAX_WORLD_SIZE, Member, Steps, timed_steps
@@ -34,7 +37,10 @@ _MAX_OPERATIONS = 1 << 25
 _MAX_NOTES = 4
 # Where the unit of the timer is wrong, bandwidth and time of a record contradict each other.
 _MAX_BANDWIDTH_ERROR, _MAX_IMPOSSIBLE_RATIO = 3.0, 0.05
-_SILENT_SECONDS = 120.0
+_MAX_SECONDS = 30 * 86400.0
+# Ranks of a communicator whose ends tell when a collective ended: the median of these is as good.
+_MAX_SAMPLED = 64
+_TYPES = (np.int32, np.int64, np.int64, float, float, float, float)
 _SHORT_SECONDS, _SHORT_STEPS = 2.0, 10.0
 
 
@@ -43,22 +49,25 @@ class _Process:
     """What the file of one process holds, in the order of the file.
 
     Attributes:
-        communicators: those that it is a member of.
-        families: of its operations: the index of the communicator, and the function.
-        columns: family, sequence number, bytes, whether it is a collective, seconds, end, moment of
-            writing and ratio of bandwidths of each operation [operations].
+        operations: columns of the operations, by their name in ``Operations``.
+        num_impossible: operations whose time cannot be.
     """
 
     file: Path
     content: InspectorFile
-    communicators: tuple[Communicator, ...]
-    families: tuple[tuple[int, str], ...]
-    columns: tuple[Matrix, ...]
+    families: list[Family]
+    operations: dict[str, np.ndarray[tuple[int], np.dtype[Any]]]
+    num_impossible: int
 
     @property
-    def largest(self) -> Communicator:
-        """The communicator with most ranks."""
-        return max(self.communicators, key=lambda each: each.num_ranks)
+    def communicators(self) -> tuple[Communicator, ...]:
+        """Those that it is a member of."""
+        return tuple(dict.fromkeys(family.communicator for family in self.families))
+
+    @property
+    def last_written(self) -> float:
+        """When its last operation was written, in seconds since the epoch."""
+        return float(np.max(self.operations["written"]))
 
     @property
     def label(self) -> str:
@@ -92,30 +101,33 @@ def read(path: Path, options: ReadOptions) -> Recording:
     ranks = sorted(by_rank)
     rows = [by_rank[rank] for rank in ranks]
     operations = _join(rows)
-    doubts, found = tuple(_doubts(rows, operations)), None
-    if not doubts:
-        try:
-            found = find_steps(operations, len(ranks))
-        except TooFewError as error:
-            doubts = (str(error),)
-    unknown = np.empty((len(ranks), 0))
-    steps = timed_steps(
-        printable(path.name),
-        ranks,
-        np.arange(0 if found is None else found.sync.shape[1]),
-        unknown if found is None else found.seconds,
-        sync=unknown if found is None else found.sync,
-        world_size=world_size,
-    )
+    silent_seconds = options.now_seconds - max(p.file.stat().st_mtime for p in rows)
+    doubts, found = tuple(_doubts(rows, operations)), no_steps(len(ranks))
+    try:
+        found = found if doubts else find_steps(operations, len(ranks))
+    except TooFewError as error:
+        doubts = (str(error),)
     members = tuple(
         Member(rank=rank, node=printable(process.content.hostname, 100))
         for rank, process in zip(ranks, rows, strict=True)
     )
-    notes += _remarks(rows, operations, steps, found, options.now_seconds)
-    steps = replace(steps, members=members, notes=tuple(notes))
-    if found is not None:
-        steps = replace(steps, start=found.start, last_arrival=found.last_arrival)
-    return Recording(source_kind="inspector", path=path, steps=steps, doubts=doubts)
+    steps = timed_steps(
+        printable(path.name),
+        ranks,
+        np.arange(found.sync.shape[1]),
+        found.seconds,
+        sync=found.sync,
+        world_size=world_size,
+    )
+    steps = replace(steps, members=members, start=found.start, last_arrival=found.last_arrival)
+    notes += _remarks(rows, operations, steps, found, silent_seconds)
+    return Recording(
+        source_kind="inspector",
+        path=path,
+        steps=replace(steps, notes=tuple(notes)),
+        doubts=doubts,
+        launches=find_behind(operations, members, silent_seconds),
+    )
 
 
 def _read_processes(path: Path, notes: list[str]) -> Iterator[_Process]:
@@ -142,7 +154,7 @@ def _read_processes(path: Path, notes: list[str]) -> Iterator[_Process]:
         if process is None:
             left_out.append(f"{printable(file.name)} holds no operation.")
             continue
-        num_left -= len(process.columns[0])
+        num_left -= len(process.operations["family"])
         yield process
     notes += left_out[:_MAX_NOTES]
     if len(left_out) > _MAX_NOTES:
@@ -151,31 +163,56 @@ def _read_processes(path: Path, notes: list[str]) -> Iterator[_Process]:
 
 def _read_process(file: Path, content: InspectorFile, num_left: int) -> _Process | None:
     """The file; None without an operation. Raises ValueError and OSError."""
-    communicators: dict[Communicator, int] = {}
-    families: dict[tuple[int, str], int] = {}
-    parts: list[Matrix] = []
+    parts: list[tuple[np.ndarray[tuple[int], np.dtype[Any]], ...]] = []
     for block in line_blocks(file, most=MAX_BYTES):
-        rows = []
-        for each in content.read(block):
-            communicator = communicators.setdefault(each.communicator, len(communicators))
-            family = families.setdefault((communicator, each.function), len(families))
-            rows.append((family, *each[2:]))
-        if rows:
-            parts.append(np.array(rows, dtype=np.float64).T)
-            num_left -= len(rows)
+        batch = content.read(block)
+        num_left -= len(batch.family)
         if num_left < 0:
             raise ValueError(
                 f"{file.name}: the files hold over {_MAX_OPERATIONS:,} operations; give fewer"
             )
+        if batch.family:
+            parts.append(tuple(map(np.array, batch, _TYPES)))
     if not parts:
+        return None
+    family, sequence, size, micros, bandwidth, ended, written = map(
+        np.concatenate, zip(*parts, strict=True)
+    )
+    families = content.families
+    is_possible, num_impossible = _check_times(families, family, size, micros, bandwidth)
+    columns = {
+        "family": family,
+        "sequence": sequence,
+        "size_bytes": size,
+        "seconds": (micros / 1e6).astype(np.float32),
+        "ended": ended / 1e6,
+        "written": written / 1e6,
+    }
+    if not is_possible.any():
+        content.num_broken += len(family)
         return None
     return _Process(
         file=file,
         content=content,
-        communicators=tuple(communicators),
-        families=tuple(families),
-        columns=tuple(np.concatenate(parts, axis=1)),
+        families=families,
+        operations={name: values[is_possible] for name, values in columns.items()},
+        num_impossible=num_impossible,
     )
+
+
+def _check_times(
+    families: list[Family], family: Integers, size: Integers, micros: Matrix, bandwidth: Matrix
+) -> tuple[Flags, int]:
+    """Which operations have a time at all, and how many have one that cannot be."""
+    has_time = (micros > 0) & (micros < _MAX_SECONDS * 1e6)
+    has_time &= np.array([f.communicator.rank < f.communicator.num_ranks for f in families])[family]
+    # Of what is gathered or scattered either the part or the whole is meant.
+    num_ranks = np.array([f.communicator.num_ranks for f in families])[family]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = np.log(bandwidth * micros * 1e3 / size)
+        error = np.fmin(np.abs(ratio), np.abs(ratio - np.log(num_ranks)))
+    is_off = (error > np.log(_MAX_BANDWIDTH_ERROR)) & (size > 0) | ~has_time
+    return has_time, int(np.count_nonzero(is_off))
 
 
 def _choose_job(processes: list[_Process], job_id: str | None, notes: list[str]) -> list[_Process]:
@@ -201,19 +238,16 @@ def _choose_job(processes: list[_Process], job_id: str | None, notes: list[str])
             raise ValueError(f"no communicator is called {printable(job_id)}; give the id of one")
         chosen = jobs[root(job_id)]
     else:
-        chosen = max(jobs.values(), key=lambda job: (max(_last_written(p) for p in job), len(job)))
+        chosen = max(jobs.values(), key=lambda job: (max(p.last_written for p in job), len(job)))
     for job in jobs.values():
         if job is not chosen:
             pids = sorted(process.content.pid for process in job)
+            name = printable(job[0].communicators[0].id, 40)
             notes.append(
                 f"Left out: another job or attempt of {plural(len(job), 'process')} (pids {pids[0]}"
-                f" to {pids[-1]}); --job-id {printable(job[0].largest.id, 40)} reports on it."
+                f" to {pids[-1]}); --job-id {name} reports on it."
             )
     return chosen
-
-
-def _last_written(process: _Process) -> float:
-    return float(np.max(process.columns[-2]))
 
 
 def _ranks(job: list[_Process], notes: list[str]) -> tuple[int, dict[int, _Process]]:
@@ -251,57 +285,65 @@ def _ranks(job: list[_Process], notes: list[str]) -> tuple[int, dict[int, _Proce
 def _join(rows: list[_Process]) -> Operations:
     """The operations of all ranks, by row and in the order of each file."""
     communicators: dict[str, int] = {}
-    families: dict[tuple[int, str], int] = {}
-    family_of = []
+    families: dict[tuple[int, str, bool], int] = {}
+    numbers, is_sample = [], []
     for process in rows:
-        numbers = [
+        own = process.operations["family"]
+        codes = [
             families.setdefault(
-                (communicators.setdefault(process.communicators[index].id, len(communicators)),
-                 function),
+                (
+                    communicators.setdefault(communicator.id, len(communicators)),
+                    function,
+                    is_shared,
+                ),
                 len(families),
             )
-            for index, function in process.families
-        ]  # fmt: skip
-        family_of.append(np.array(numbers)[process.columns[0].astype(np.int64)])
-    column = [np.concatenate([p.columns[index] for p in rows]) for index in range(1, 8)]
+            for communicator, function, is_shared in process.families
+        ]
+        numbers.append(np.array(codes, dtype=np.int32)[own])
+        sampled = [
+            c.rank % max(1, c.num_ranks // _MAX_SAMPLED) == 0 for c, _, _ in process.families
+        ]
+        is_sample.append(np.array(sampled)[own])
+    columns = {
+        name: np.concatenate([process.operations[name] for process in rows])
+        for name in ("sequence", "size_bytes", "seconds", "ended", "written")
+    }
+    family = np.concatenate(numbers)
+    is_collective = np.array([is_shared for _, _, is_shared in families])[family]
+    lengths = [len(process.operations["family"]) for process in rows]
     return Operations(
-        families=tuple(families),
-        row=np.repeat(np.arange(len(rows)), [len(p.columns[0]) for p in rows]),
-        family=np.concatenate(family_of),
-        sequence=column[0].astype(np.int64),
-        size_bytes=column[1].astype(np.int64),
-        is_collective=column[2] > 0,
-        seconds=column[3],
-        ended=column[4],
-        written=column[5],
-        bandwidth_ratio=column[6],
+        names=tuple(printable(name, 40) for name in communicators),
+        families=tuple((communicator, function) for communicator, function, _ in families),
+        row=np.repeat(np.arange(len(rows), dtype=np.int32), lengths),
+        family=family,
+        is_collective=is_collective,
+        is_sample=np.concatenate(is_sample),
+        **columns,
     )
 
 
 def _doubts(rows: list[_Process], operations: Operations) -> Iterator[str]:
     """Why nobody can be judged by these operations."""
-    longest = np.ptp(operations.written) + 60.0
-    num_ranks = np.array([
-        process.communicators[process.families[int(family)][0]].num_ranks
-        for process in rows
-        for family in range(len(process.families))
-    ])  # fmt: skip
-    num_bad = sum(process.content.num_broken for process in rows)
-    ratio = operations.bandwidth_ratio
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = [np.abs(np.log(ratio / n)) for n in (1, *set(num_ranks.tolist()))]
-        is_off = ~np.isnan(ratio) & (np.min(errors, axis=0) > np.log(_MAX_BANDWIDTH_ERROR))
-    is_off |= operations.seconds > longest
-    share = (np.count_nonzero(is_off) + num_bad) / (len(is_off) + num_bad)
-    if share > _MAX_IMPOSSIBLE_RATIO:
+    longest = np.ptp(operations.written) + SILENT_SECONDS
+    num_bad = int(np.count_nonzero(operations.seconds > longest))
+    num_bad += sum(process.num_impossible for process in rows)
+    num_lines = len(operations.row) + sum(process.content.num_broken for process in rows)
+    num_bad += sum(process.content.num_broken for process in rows)
+    if num_bad > _MAX_IMPOSSIBLE_RATIO * num_lines:
         yield (
-            f"The times of {percent(share)} of the operations are not possible: nought, longer than"
-            " the recording, or other than their bandwidth says, as RCCL 2.28 writes them."
+            f"The times of {percent(min(1.0, num_bad / num_lines))} of the operations are not "
+            "possible: nought, longer than the recording, or other than their bandwidth says, as "
+            "RCCL 2.28 writes them."
         )
 
 
 def _remarks(
-    rows: list[_Process], operations: Operations, steps: Steps, found: FoundSteps | None, now: float
+    rows: list[_Process],
+    operations: Operations,
+    steps: Steps,
+    found: FoundSteps,
+    silent_seconds: float,
 ) -> Iterator[str]:
     """What the reader should know of the files."""
     yield "Steps are the period of the collectives that the Inspector recorded; phases are unknown."
@@ -314,16 +356,15 @@ def _remarks(
             f"The Inspector dropped {plural(dropped, 'operation')}, {percent(share)} of all; a "
             "larger ring keeps them (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)."
         )
-    if found is not None:
+    if found.seconds.size:
         begin, usual = float(np.nanmin(found.start)), float(np.nanmedian(found.seconds))
         early = np.nanmax(found.ends) - found.ends > max(_SHORT_SECONDS, _SHORT_STEPS * usual)
         for row in np.flatnonzero(early)[:_MAX_NOTES].tolist():
             after = duration(float(found.ends[row]) - begin)
             yield f"The file of rank {steps.ranks[row]} ends {after} after the begin; others go on."
-    age = now - max((process.file.stat().st_mtime for process in rows), default=now)
-    if age > _SILENT_SECONDS:
+    if silent_seconds > SILENT_SECONDS:
         yield (
-            f"Nothing was written in the {duration(age)} before these files were read: whether the "
-            "job ended or hangs they do not tell, nor who did not come to the next operation, for "
-            "they hold completed ones."
+            f"Nothing was written in the {duration(silent_seconds)} before these files were read: "
+            "whether the job ended or hangs they do not tell, nor who did not come to the next "
+            "operation, for they hold completed ones."
         )

@@ -32,16 +32,18 @@ class Operations:
     """Operations of all ranks, by rank and in the order in which each wrote them.
 
     Attributes:
-        families: communicator and function.
+        names: of the communicators.
+        families: index of the communicator, and function.
         row: of the rank [operations]; ``family`` likewise is the index of its family.
         sequence: number among those of the family [operations].
         is_collective: else it is a send or a receive [operations].
         seconds: duration with the wait for others [operations].
         ended, written: when its end was noticed and when it was written, by the clock of its host:
             seconds since the epoch [operations]; NaN where unknown.
-        bandwidth_ratio: recorded bandwidth by that of bytes and time [operations].
+        is_sample: whether it is of the ranks by whose median a collective ended [operations].
     """
 
+    names: tuple[str, ...]
     families: tuple[tuple[int, str], ...]
     row: Integers
     family: Integers
@@ -51,7 +53,7 @@ class Operations:
     seconds: Matrix
     ended: Matrix
     written: Matrix
-    bandwidth_ratio: Matrix
+    is_sample: Flags
 
     @property
     def communicator(self) -> Integers:
@@ -76,6 +78,11 @@ class FoundSteps(NamedTuple):
     start: Matrix
     last_arrival: Matrix
     ends: Matrix
+
+
+def no_steps(num_ranks: int) -> FoundSteps:
+    """Of a recording that shows none."""
+    return FoundSteps(*[np.empty((num_ranks, 0))] * 4, np.full(num_ranks, np.nan))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -164,7 +171,7 @@ def _lost(
     """
     imputed, lost, expected = (np.zeros(shape, dtype) for dtype in (float, int, int))
     is_shared = keys.of >= 0
-    usual = _medians(operations.seconds[is_shared], keys.of[is_shared], len(keys.time))
+    usual = _sampled_medians(operations, operations.seconds, keys.of, len(keys.time))
     of_family = np.array([communicator for communicator, _ in operations.families])
     order = np.argsort(operations.communicator[is_shared], kind="stable")
     row, of = operations.row[is_shared][order], keys.of[is_shared][order]
@@ -189,13 +196,11 @@ def _lost(
 
 def _check_recorded(operations: Operations) -> None:
     """Raises TooFewError where most operations between a rank's first and last are missing."""
-    order = np.lexsort((operations.sequence, operations.family, operations.row))
-    row, family, sequence = (
-        values[order] for values in (operations.row, operations.family, operations.sequence)
-    )
-    is_next = (np.diff(row) == 0) & (np.diff(family) == 0)
-    num_skipped = int((np.diff(sequence) - 1)[is_next].clip(min=0).sum())
-    share = len(row) / (len(row) + num_skipped)
+    group = operations.row * np.int64(len(operations.families)) + operations.family
+    first, last = (np.full(int(group.max()) + 1, end) for end in (1 << 53, -1))
+    np.minimum.at(first, group, operations.sequence)
+    np.maximum.at(last, group, operations.sequence)
+    share = len(group) / (last - first + 1)[last >= 0].sum()
     if share < _MIN_RECORDED_RATIO:
         raise TooFewError(
             f"Of the operations that their numbers count only {percent(share)} were recorded, and "
@@ -252,18 +257,31 @@ def _align(operations: Operations, time: Matrix, num_ranks: int) -> tuple[_Keys,
         family=codes >> 40,
         size_bytes=operations.size_bytes[order[begins]],
         shortest=np.minimum.reduceat(operations.seconds[order], begins),
-        time=_medians(time[order] - offsets[operations.row[order]], of[order], len(codes)),
+        time=_sampled_medians(operations, time - offsets[operations.row], of, len(codes)),
     ), offsets
 
 
 def _medians(values: Matrix, group: Integers, num_groups: int) -> Matrix:
     """Lower median of the values of each group [groups]; NaN where a group has none."""
-    order = np.lexsort((values, group))
+    order = np.argsort(values)
+    order = order[np.argsort(group[order], kind="stable")]
     counts = np.bincount(group, minlength=num_groups)
     ends = np.cumsum(counts)
     medians = np.full(num_groups, np.nan)
     has_any = counts > 0
     medians[has_any] = values[order[(ends - counts + (counts - 1) // 2)[has_any]]]
+    return medians
+
+
+def _sampled_medians(
+    operations: Operations, values: Matrix, of: Integers, num_groups: int
+) -> Matrix:
+    """Median over the ranks of each collective [collectives]; of a sample where that has all."""
+    chosen = operations.is_sample & (of >= 0)
+    medians = _medians(values[chosen], of[chosen], num_groups)
+    if np.isnan(medians).any():
+        chosen = of >= 0
+        medians = _medians(values[chosen], of[chosen], num_groups)
     return medians
 
 

@@ -13,6 +13,7 @@ from .inspector_files import (
     OVERLAPPED,
     TENSOR_AND_DATA,
     InspectedJob,
+    Planned,
 )
 
 
@@ -143,3 +144,54 @@ def test_silence_is_said_and_not_taken_for_health(tmp_path: Path) -> None:
     assert any(
         "Nothing was written in the 15.0 min" in note for note in report_json(tmp_path)["notes"]
     )
+
+
+ONE_ROOT = (Planned("world", "Broadcast", 16384, 30, 0.1),)
+
+
+@pytest.mark.parametrize("silent_seconds", [5, 900])
+def test_who_completed_fewer_broadcasts_holds_up_a_job_that_is_silent(
+    silent_seconds: int, tmp_path: Path
+) -> None:
+    InspectedJob(plan=ONE_ROOT).write(tmp_path)
+    (file,) = tmp_path.glob("*pid106.log")
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))
+    for each in tmp_path.iterdir():
+        os.utime(each, (time.time() - silent_seconds,) * 2)
+    verdict = reported(tmp_path).verdict
+    assert verdict.ranks == ((6,) if silent_seconds > 60 else ())
+    assert ("has completed 58 Broadcast" in verdict.evidence[0]) == (silent_seconds > 60)
+
+
+def write_means(folder: Path, seconds: list[float], labels: str = "") -> Path:
+    """The text of 2.30, with one communicator over all GPUs."""
+    for gpu, value in enumerate(seconds):
+        own = (
+            f'version="v5.1",slurm_job_id="7",node="n{gpu // 8}",gpu="GPU{gpu % 8}",'
+            f'comm_name="dp:0",n_nodes="1",nranks="{len(seconds)}",collective="AllReduce",'
+            f'message_size="32-33MB",algo_proto="RING_LL"{labels}'
+        )
+        (folder / f"n{gpu // 8}").mkdir(exist_ok=True)
+        (folder / f"n{gpu // 8}" / f"nccl_inspector_metrics_{gpu:08x}.prom").write_text(
+            f"nccl_bus_bandwidth_gbs{{{own}}} {1 / value}\n"
+            f"nccl_collective_exec_time_microseconds{{{own}}} {value}\n"
+            f"nccl_collective_exec_time_microseconds{{{own}}} 0.0"
+        )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("seconds", "labels", "sentence"),
+    [
+        ([90.0, 91, 92, 30, 93, 94, 95, 96], "", "n0 GPU3 has the lowest mean time"),
+        ([90.0] * 8, "", "Only means over all operations"),
+        ([90.0] * 8, ',comm_id="0x1",rank="0",coll_sn="4"', "latest operation of each"),
+    ],
+)
+def test_means_name_nobody_and_say_where_to_look_first(
+    seconds: list[float], labels: str, sentence: str, tmp_path: Path
+) -> None:
+    verdict = reported(write_means(tmp_path, seconds, labels)).verdict
+    assert verdict.kind == "unknown"
+    assert sentence in " ".join(verdict.evidence)
+    assert ("lowest" in " ".join(verdict.evidence)) == (min(seconds) < max(seconds))

@@ -7,7 +7,7 @@ there is one, else by the moments at which operations were written.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         )
     job = _choose_job(processes, options.job_id, notes)
     world_size, by_rank = _ranks(job, notes)
-    ranks = sorted(by_rank)
-    rows = [by_rank[rank] for rank in ranks]
+    ranks, rows = zip(*sorted(by_rank.items()), strict=True)
     operations = _join(rows)
     silent_seconds = options.now_seconds - max(p.file.stat().st_mtime for p in rows)
     doubts, found = tuple(_doubts(rows, operations)), no_steps(len(ranks))
@@ -113,7 +112,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
     )
     steps = timed_steps(
         printable(path.name),
-        ranks,
+        list(ranks),
         np.arange(found.sync.shape[1]),
         found.seconds,
         sync=found.sync,
@@ -282,7 +281,7 @@ def _ranks(job: list[_Process], notes: list[str]) -> tuple[int, dict[int, _Proce
     return min(sizes[world], MAX_WORLD_SIZE), by_rank
 
 
-def _join(rows: list[_Process]) -> Operations:
+def _join(rows: Sequence[_Process]) -> Operations:
     """The operations of all ranks, by row and in the order of each file."""
     communicators: dict[str, int] = {}
     families: dict[tuple[int, str, bool], int] = {}
@@ -323,7 +322,7 @@ def _join(rows: list[_Process]) -> Operations:
     )
 
 
-def _doubts(rows: list[_Process], operations: Operations) -> Iterator[str]:
+def _doubts(rows: Sequence[_Process], operations: Operations) -> Iterator[str]:
     """Why nobody can be judged by these operations."""
     longest = np.ptp(operations.written) + SILENT_SECONDS
     num_bad = int(np.count_nonzero(operations.seconds > longest))
@@ -339,7 +338,7 @@ def _doubts(rows: list[_Process], operations: Operations) -> Iterator[str]:
 
 
 def _remarks(
-    rows: list[_Process],
+    rows: Sequence[_Process],
     operations: Operations,
     steps: Steps,
     found: FoundSteps,

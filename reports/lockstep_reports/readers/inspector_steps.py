@@ -82,7 +82,8 @@ class FoundSteps(NamedTuple):
 
 def no_steps(num_ranks: int) -> FoundSteps:
     """Of a recording that shows none."""
-    return FoundSteps(*[np.empty((num_ranks, 0))] * 4, np.full(num_ranks, np.nan))
+    none = np.empty((num_ranks, 0))
+    return FoundSteps(none, none, none, none, ends=np.full(num_ranks, np.nan))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -17,6 +17,11 @@ ARCHIVED = Label(
     name="archived", help="whether the file is in the archive", values=("copied", "failed")
 )
 
+RAS_OUTCOME = Label(
+    name="ras_answer",
+    help="what came of asking NCCL's status socket",
+    values=("answered", "silent", "unreadable", "too_long"),
+)
 BOUND = Label(
     name="bound",
     help="what a user has more of than the agent reads or serves of one",
@@ -56,6 +61,13 @@ WORKER_STALLED = Metric(
     help="1 while a call hangs in the worker thread and its series are withheld, else 0.",
     source="the watchdog of the worker thread",
     stability=Stability.STABLE,
+)
+RAS_QUESTIONS = Metric(
+    name="lockstep_agent_ras_questions_total",
+    labels=(RAS_OUTCOME,),
+    help="Times that NCCL's status socket of a user was asked, by what came of it.",
+    source="the watch of status sockets",
+    for_users="whether jobs without rank pages can be seen on this node at all",
 )
 DRIVER_RELEASED = _unlabelled(
     "lockstep_agent_driver_released",

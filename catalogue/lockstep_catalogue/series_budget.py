@@ -38,6 +38,7 @@ SPARSE: tuple[Metric, ...] = (
     agent.COLLECTOR_FAILURES,
     agent.JOBS_SKIPPED,
     agent.JOBS_CUT,
+    agent.RAS_QUESTIONS,
 )
 """Served from their first value other than 0 on."""
 

@@ -309,8 +309,8 @@ TROUBLES = _metric(
 
 HANG_PHASE = Label(
     name="hang_phase",
-    help="phase that the rank is in; gone when its process has ended",
-    values=("init", *labels.STEP_PHASES, "restore", "gone"),
+    help="phase that the rank is in; gone when its process has ended, unknown without a page",
+    values=("init", *labels.STEP_PHASES, "restore", "gone", "unknown"),
 )
 HANG_EVIDENCE = Label(
     name="hang_evidence",
@@ -327,7 +327,17 @@ HANG_EVIDENCE = Label(
         "earlier_in_the_step",
         "blocked_in_kernel",
         "alone",
+        "behind_in_launches_by_ras",
+        "alone_ahead_in_launches_by_ras",
+        "another_collective_by_ras",
+        "silent_to_ras",
     ),
+)
+SEEN_BY = Label(name="seen_by", help="rank pages, or NCCL's status socket", values=("pages", "ras"))
+LAUNCHES = Label(
+    name="launches",
+    help="what the socket shows of launches; still and unseen: whether the job moves is unknown",
+    values=(*("hang", "suspect", "moving", "still", "unseen", "starting", "ending", "unasked"),),
 )
 
 ATTEMPT_NUMBER = _metric(
@@ -340,14 +350,14 @@ WORLD_RANKS = _metric(
 HUNG_RANKS = _metric(
     "lockstep_train_hung_ranks",
     "Running ranks of the node without progress for 20 median steps and the time-out.",
-    source="rank page and /proc",
+    source="rank page and /proc, or NCCL's status socket",
 )
 HANG_FIRST = _metric(
     "lockstep_train_hang_first_seconds",
     "Seconds without progress of the hung rank of the node that stopped first.",
     labels.RANK,
     HANG_PHASE,
-    source="rank page and /proc",
+    source="rank page and /proc, or NCCL's status socket",
 )
 HANG_MISSING = _metric(
     "lockstep_train_hang_missing_info",
@@ -355,7 +365,15 @@ HANG_MISSING = _metric(
     labels.RANK,
     HANG_PHASE,
     HANG_EVIDENCE,
-    source="rank page and /proc",
+    source="rank page and /proc, or NCCL's status socket",
+)
+JOB_SEEN = _metric(
+    "lockstep_train_job_seen_info",
+    "By what the job is seen on this node, and whether its ranks launch collectives; always 1.",
+    SEEN_BY,
+    LAUNCHES,
+    source="rank page, or NCCL's status socket",
+    for_users="which jobs have no line of code, and of which of them nothing is known",
 )
 BUS_BYTES = _metric(
     "lockstep_train_collective_bus_bytes_total",

@@ -22,6 +22,7 @@ from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.job_host import JobHost
 from lockstep_agent.collectors.jobs.newest_steps import NewestSteps
 from lockstep_agent.collectors.jobs.ranks import Ranks
+from lockstep_agent.collectors.jobs.ras import Ras
 from lockstep_agent.collectors.node.host import AgentInfo, Host
 from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.collectors.node.pcie import Affinity, Pcie
@@ -30,6 +31,7 @@ from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
 from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
 from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.ras_watch import RasWatch
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
@@ -65,6 +67,7 @@ _GPU_DETAIL_COLLECTORS = (fault_locations, pcie_errors)
 def node_collectors(
     options: Options,
     pages: PageStore,
+    watch: RasWatch,
     *,
     take_xids: Callable[[], list[XidEvent] | None],
     incidents: RecentEvents,
@@ -76,7 +79,8 @@ def node_collectors(
     return (
         AgentInfo(options.cluster, node, options.procfs),
         Ranks(pages, node, options.linger),
-        Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs),
+        Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs, watch=watch),
+        Ras(watch, node),
         Bus(pages, node),
         NewestSteps(pages, node),
         Net(sysfs),

@@ -91,6 +91,7 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     node_labels = (*job_labels, view.node)
     words = tuple(newest[name] for name in ("project", "queue", "job_class"))
     yield Reading(metrics.JOB_INFO, (*node_labels, *words), 1)
+    yield Reading(metrics.JOB_SEEN, (*node_labels, "pages", "unasked"), 1)
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)
     yield from state_totals(node_labels, view.pages)

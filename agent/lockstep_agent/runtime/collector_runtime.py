@@ -17,11 +17,13 @@ from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.delivery.sender import Delivery, EventSource
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.ras_watch import RasWatch
 from lockstep_agent.jobs.unreported import UnreportedJobs
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents, join_json_lists
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.dcgm import Dcgm
+from lockstep_agent.sources.nccl_processes import NcclProcesses
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.sources.pci_tree import list_gpus
@@ -264,6 +266,7 @@ class CollectorRuntime:
         yield from node_collectors(
             options,
             pages,
+            _ras_watch(options, pages),
             take_xids=self.gpus.take_xids,
             incidents=self._incidents,
             hangs=self._hangs,
@@ -307,6 +310,17 @@ class CollectorRuntime:
             yield DcgmProfiling(connect, self.gpus.is_released)
         if options.dcgm_exporter:
             yield DcgmExporter(options.dcgm_exporter)
+
+
+def _ras_watch(options: Options, pages: PageStore) -> RasWatch:
+    processes = NcclProcesses(options.procfs)
+    return RasWatch(
+        pages,
+        processes,
+        PodNames(options.pod_logs),
+        options.hang_timeout_seconds,
+        cluster=options.cluster,
+    )
 
 
 def _workers(

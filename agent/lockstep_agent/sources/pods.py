@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 _UID = re.compile(r"/pods/([0-9a-f-]{8,64})/volumes/")
+POD_UID = re.compile(r"kubepods[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+"""The uid in the path of a pod's control group; systemd writes underscores in it."""
 _MAX_CONTAINERS = 8
 
 
@@ -47,10 +49,11 @@ class PodNames:
         # A container that starts late has its folder late.
         if pod.container or not (uid := _UID.search(str(volume))):
             return pod
-        self._pods[volume] = self._find(uid[1])
+        self._pods[volume] = self.find(uid[1])
         return self._pods[volume]
 
-    def _find(self, uid: str) -> Pod:
+    def find(self, uid: str) -> Pod:
+        """The pod of a uid, by the folder of its logs."""
         try:
             folder = next(self._logs.glob(f"*_*_{uid}"), None)
             if folder is None:

@@ -1,6 +1,7 @@
 """The job that a process belongs to: by its control group (Slurm) and by its environment."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,8 +63,7 @@ def read_process_job(procfs: Path, pid: int) -> ProcessJob:
     environment: dict[str, str] = {}
     is_refused = False
     try:
-        with (procfs / str(pid) / "environ").open("rb") as file:
-            environment = _parse_environment(file.read(_MAX_BYTES))
+        environment = read_environment(procfs / str(pid), _VARIABLES)
     except PermissionError:
         is_refused = True
     except OSError:
@@ -78,6 +78,14 @@ def read_process_job(procfs: Path, pid: int) -> ProcessJob:
     )
 
 
-def _parse_environment(block: bytes) -> dict[str, str]:
-    entries = (entry.partition("=") for entry in block.decode(errors="replace").split("\0"))
-    return {name: value[:_MAX_CHARACTERS] for name, _, value in entries if name in _VARIABLES}
+def read_environment(process: Path, names: Collection[str]) -> dict[str, str]:
+    """Some variables of a process by its folder in /proc, each shortened.
+
+    Raises:
+        PermissionError: it may not be read.
+        OSError: the process has ended.
+    """
+    with (process / "environ").open("rb") as file:
+        block = file.read(_MAX_BYTES).decode(errors="replace")
+    entries = (entry.partition("=") for entry in block.split("\0"))
+    return {name: value[:_MAX_CHARACTERS] for name, _, value in entries if name in names}

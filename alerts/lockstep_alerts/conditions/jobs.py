@@ -170,7 +170,8 @@ _JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
 _POD = naming_pod("$series.Labels", " (pod ", ")")
 _RANK = (
     f"rank {{{{ $series.Labels.rank }}}} on {{{{ $series.Labels.node }}}}{_POD}"
-    " in {{ $series.Labels.hang_phase }}"
+    f'{{{{ if ne $series.Labels.{training.HANG_PHASE.name} "unknown" }}}}'
+    f" in {{{{ $series.Labels.{training.HANG_PHASE.name} }}}}{{{{ end }}}}"
     f"{{{{ with $series.Labels.{training.HANG_EVIDENCE.name} }}}}"
     ' ({{ reReplaceAll "_" " " . }}){{ end }}'
 )

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from lockstep_outcomes.progress.missing import (
     WAITING,
@@ -449,7 +449,8 @@ def _find_behind(
         ]
     )
     is_other = missing.kind == "operations"
-    late, why = set(missing.ranks), cast("Why", "another" if is_other else "behind")
+    late = set(missing.ranks)
+    why: Why = "another" if is_other else "behind"
     # Where all but a few are behind, these have called what nobody else has.
     if not is_other and 2 * len(late) > len(launched) >= _FEW * len(waiting):
         late, why = waiting, "ahead"

@@ -247,9 +247,29 @@ def job_not_progressing(condition: JobNotProgressing, timing: Timing) -> list[Ca
         Case("ranks wait for a checkpoint elsewhere", job("checkpoint", n1="sync")),
         Case("a checkpoint is written", job("checkpoint")),
         Case("it moves", job("training")),
+        Case("a rank is behind by NCCL's word", _of_nccl(timing, "3"), JOB),
+        Case("nothing is known but that it runs", _of_nccl(timing)),
         Case("its telemetry ends with its node", _ended(timing), JOB, _ENDED_SECONDS),
         Case("it ends before its node", _ended(timing, "done"), None, _ENDED_SECONDS),
     ]
+
+
+def _of_nccl(timing: Timing, *behind: str) -> list[Samples]:
+    """A job without pages, which has ranks and no progress; ranks of another node are behind."""
+    seconds = timing.fires_by_seconds
+    judged_seconds = timing.onset_seconds + round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+    age = Course(HANG_TIMEOUT_SECONDS, (Stretch(seconds, 1),), judged_seconds)
+    named, because = steady(1, seconds, judged_seconds), "behind_in_launches_by_ras"
+    series = [
+        sample_node(agent.AGENT_INFO, steady(1, seconds), version="1"),
+        sample_node(training.RANKS, steady(8, seconds), job_id="j1", state="training"),
+    ]
+    for rank in behind:
+        series += [
+            _hung(training.HANG_FIRST, age, "n1", "0", "unknown"),
+            _hung(training.HANG_MISSING, named, "10.0.0.2", rank, "unknown", hang_evidence=because),
+        ]
+    return series
 
 
 _ENDED_SECONDS, _LIVED_SECONDS = 1200, 600

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ras_mesh import as_json, as_text
 
 from lockstep_outcomes.progress.launches import LaunchFinding, LaunchHistory
 from lockstep_records.nccl.ras import read_answers
 from lockstep_records.nccl.ras_answer import RasError
+
+from .ras_mesh import as_json, as_text
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "h100" / "ras-hang.txt"
 E, B = "A: 5 5 5 5 5 5 5 5", "A: 7 7 7 6 7 7 7 7"

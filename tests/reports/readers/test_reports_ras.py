@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from ras_mesh import as_json, as_text
+from outcomes.progress.ras_mesh import as_json, as_text
 
 from lockstep_reports.command import report
 

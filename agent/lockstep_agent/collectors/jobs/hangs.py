@@ -1,4 +1,4 @@
-"""Hangs of the ranks of this node, judged from their pages, however the ranks were started.
+"""Hangs of jobs, judged from their pages, however started, and without pages from NCCL's socket.
 
 The rule is the one of ``lockstep run`` (``lockstep_outcomes.progress.hangs``); here it works for
 ranks that plain torchrun or a batch system started.
@@ -14,6 +14,7 @@ from typing import Any
 from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.ras_watch import RasJob, RasWatch
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import training as metrics
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
@@ -22,7 +23,14 @@ from lockstep_records.page.reader import Page
 
 _log = logging.getLogger(__name__)
 _MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at the same place
-_GONE = "gone"
+_GONE, _UNKNOWN = "gone", "unknown"
+_EVIDENCE = {
+    "behind": "behind_in_launches_by_ras",
+    "ahead": "alone_ahead_in_launches_by_ras",
+    "another": "another_collective_by_ras",
+    "silent": "silent_to_ras",
+    "dead": "silent_to_ras",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,14 +39,16 @@ class JobHang:
 
     Attributes:
         hung: ranks that make no progress, in the order in which they stopped.
-        missing: ranks that the others wait for, each with its phase or ``gone``.
+        missing: ranks that the others wait for, with node and phase, ``gone`` or ``unknown``.
+        named: a clause on these.
         why: the evidence for it; ``evidence`` is the first of it, as a label.
         limit_seconds: time without progress from which on these ranks hang.
         since_seconds: wall clock of the last progress of the rank that stopped first.
     """
 
     hung: tuple[RankState, ...]
-    missing: tuple[tuple[int, str], ...]
+    missing: tuple[tuple[str, str, str], ...]
+    named: str
     why: str
     evidence: str
     limit_seconds: float
@@ -55,6 +65,7 @@ class Hangs:
     Args:
         timeouts: of ranks that have none of their own; one of 0 in steps judges none of those.
         recent: where hangs are published as events.
+        watch: of jobs without pages.
         clock_ns: monotonic clock of this machine, which is that of the pages.
     """
 
@@ -69,17 +80,26 @@ class Hangs:
         timeouts: HangTimeouts,
         *,
         recent: RecentEvents | None = None,
+        watch: RasWatch | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._pages, self._node, self._procfs = pages, node, procfs
         self._timeouts, self._clock_ns = timeouts, clock_ns
         self._open_events: dict[str, dict[str, Any]] = {}
-        self.recent = recent or RecentEvents()
+        self.recent, self._watch = recent or RecentEvents(), watch
 
     def collect(self) -> Iterator[AnyReading]:
         """Number of hung ranks of each job, the first to stop, and those the others wait for."""
         yield from self._pages.readings(self.name, self._job_readings)
-        for job_id in set(self._open_events) - {job.job_id for job in self._pages.jobs()}:
+        followed = {job.job_id for job in self._pages.jobs()}
+        for job in self._watch.jobs if self._watch else ():
+            kind = job.finding.kind if job.finding and not job.has_pages else "unseen"
+            hang = judge_launches(job, self._node) if kind == "hang" else None
+            # Where nothing is known no series says that all is well.
+            if kind in {"hang", "moving"}:
+                followed.add(job.job_id)
+                yield from self._readings_of(self._watch.cluster, job.job_id, hang)
+        for job_id in set(self._open_events) - followed:
             self._end_event(job_id)
 
     def _job_readings(self, job: JobSnapshot) -> Iterator[AnyReading]:
@@ -90,18 +110,23 @@ class Hangs:
         if not running:
             self._end_event(job.job_id)
             return
-        labels = (job.cluster, job.job_id, self._node)
         hang = self._judge(job, pages, running, timeouts)
-        yield Reading(metrics.HUNG_RANKS, labels, len(hang.hung) if hang else 0)
+        yield from self._readings_of(job.cluster, job.job_id, hang)
+
+    def _readings_of(self, cluster: str, job_id: str, hang: JobHang | None) -> Iterator[AnyReading]:
+        labels = (cluster, job_id, self._node)
         if hang is None:
-            self._end_event(job.job_id)
+            yield Reading(metrics.HUNG_RANKS, labels, 0)
+            self._end_event(job_id)
             return
-        self._update_event(job.job_id, labels, hang)
+        yield Reading(metrics.HUNG_RANKS, labels, len(hang.hung))
+        self._update_event(job_id, labels, hang)
         first = hang.hung[0]
         first_labels = (*labels, str(first.rank), first.phase)
         yield Reading(metrics.HANG_FIRST, first_labels, first.idle_seconds)
-        for rank, phase in hang.missing[:_MAX_NAMED_RANKS]:
-            yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase, hang.evidence), 1)
+        for rank, node, phase in hang.missing[:_MAX_NAMED_RANKS]:
+            missing = (cluster, job_id, node, rank, phase, hang.evidence)
+            yield Reading(metrics.HANG_MISSING, missing, 1)
 
     def _judge(
         self, job: JobSnapshot, pages: list[Page], running: set[int], timeouts: HangTimeouts
@@ -117,7 +142,8 @@ class Hangs:
         first = next(page for page in pages if page.identity["rank"] == hung[0].rank)
         return JobHang(
             hung=tuple(hung),
-            missing=tuple((rank, phases[rank]) for rank in found.ranks),
+            missing=tuple((str(rank), self._node, phases[rank]) for rank in found.ranks),
+            named=f"the others wait for {rank_words(found.ranks)}" if found.ranks else "",
             why=found.why,
             evidence=found.evidence,
             limit_seconds=hang.limit_seconds,
@@ -146,16 +172,47 @@ class Hangs:
             _log.info("job=%s state=hangs_no_more", job_id)
 
 
+def judge_launches(job: RasJob, node: str) -> JobHang:
+    """The hang of a job that only NCCL's status socket shows; the ranks of this node wait in it."""
+    finding = job.finding
+    assert finding is not None, "a hang is found in answers"
+    missing, late_here = [], set[int]()
+    for late in finding.late:
+        host, pid = late.process.host, late.process.pid
+        here = next((each for each in job.processes if each.is_at(host, pid)), None)
+        rank = str(late.rank) if late.is_of_job else f"{late.rank} of {late.communicator}"
+        if here is not None and here.rank is not None and late.is_of_job:
+            rank = str(here.rank)
+            late_here.add(here.rank)
+        missing.append((rank, node if here else host or _UNKNOWN, _UNKNOWN))
+    ranks = [each.rank or 0 for each in job.processes] or [finding.late[0].rank]
+    return JobHang(
+        hung=tuple(
+            RankState(rank=rank, phase=_UNKNOWN, idle_seconds=finding.seconds)
+            for rank in sorted(ranks, key=lambda rank: (rank not in late_here, rank))
+        ),
+        missing=tuple(missing),
+        named=finding.named,
+        why=f"{finding.why} by NCCL's status socket",
+        evidence=_EVIDENCE[finding.late[0].why],
+        limit_seconds=job.limit_seconds,
+        attempt=0,
+        since_seconds=job.answered_seconds - finding.seconds,
+    )
+
+
 def _event(labels: tuple[str, ...], hang: JobHang) -> dict[str, Any]:
     """A hang in the form of the incidents of the logs.
 
     Its id follows from the pages alone, so that it is the same after a restart of the agent.
     """
     first = hang.hung[0]
-    ranks = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.hung[:_MAX_NAMED_RANKS])
-    missing = ", ".join(str(rank) for rank, _ in hang.missing[:_MAX_NAMED_RANKS])
-    named = rank_words([rank for rank, _ in hang.missing]) if hang.missing else ""
-    cause = ", ".join(filter(None, (named and f"the others wait for {named}", hang.why)))
+    ranks = ", ".join(
+        f"rank {rank.rank}" + (f" in {rank.phase}" if rank.phase != _UNKNOWN else "")
+        for rank in hang.hung[:_MAX_NAMED_RANKS]
+    )
+    missing = ", ".join(rank for rank, *_ in hang.missing[:_MAX_NAMED_RANKS])
+    cause = ", ".join(filter(None, (hang.named, hang.why)))
     return {
         "id": f"hang/{labels[1]}/{hang.attempt}/{hang.since_seconds:.3f}",
         "log": "ranks",

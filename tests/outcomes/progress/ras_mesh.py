@@ -8,6 +8,7 @@ in the communicator; i behind a number is being initialised, e ended.
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,10 +67,15 @@ def lines_of(text: str) -> list[Line]:
 
 
 def as_json(
-    text: str, time: str = "2026-11-26 16:00:00", *, comma: bool = True, first_pid: int = 1000
+    text: str,
+    time: str = "2026-11-26 16:00:00",
+    *,
+    comma: bool = True,
+    pids: Sequence[int] = range(1000, 2000),
+    host: str = "10.0.0.1",
 ) -> str:
     """The answer as JSON; without the comma as 2.28.7 and 2.28.9 write it."""
-    communicators = [_communicator(line, first_pid) for line in lines_of(text)]
+    communicators = [_communicator(line, pids, host) for line in lines_of(text)]
     document = {
         "nccl_version": "2.29.2" if comma else "2.28.9",
         "timestamp": time,
@@ -84,14 +90,14 @@ def as_json(
     return head + key + re.sub(r'("nvml_dev": \d+),', r"\1", rest)
 
 
-def _communicator(line: Line, first_pid: int) -> dict[str, Any]:
+def _communicator(line: Line, pids: Sequence[int], host: str) -> dict[str, Any]:
     ranks: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for number, (device, word) in enumerate(line.ranks):
         is_absent = word in _ABSENT
         rank = {
             "rank": number,
-            "host": "10.0.0.1",
-            "pid": first_pid + device,
+            "host": host,
+            "pid": pids[device],
             "cuda_dev": 0,
             "nvml_dev": device,
             "status": _ABSENT[word] if is_absent else _status(word),

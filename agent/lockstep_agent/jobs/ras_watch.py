@@ -1,0 +1,298 @@
+"""Jobs seen through NCCL's status socket: in a thread of its own, since an answer takes seconds.
+
+One process of a job is asked, on the node of its lowest rank, and every half minute at most; never
+while a rank page of it tells of progress, or before its first step. What a user's socket says is
+of that user's processes: an answer belongs to the job of those of its pids that run here.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.sources.nccl_processes import Endpoint, NcclProcess, NcclProcesses
+from lockstep_agent.sources.pods import Pod, PodNames
+from lockstep_agent.sources.ras_socket import LongAnswerError, ask
+from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_outcomes.progress.launches import LaunchFinding, LaunchHistory
+from lockstep_records.nccl.ras_answer import Answer, RasError
+
+_log = logging.getLogger(__name__)
+POLL_SECONDS = 30.0
+LEAST_POLLS = 3
+_MAX_ENDPOINTS, _MAX_JOBS = 64, 256
+_STOPPED_SECONDS = 60.0
+"""Of a rank page without progress, from which on its job is asked."""
+_RECOVERED_STOPS = 2.0
+"""A stop counts once it has lasted this many times the longest that the job came out of."""
+_FORGET_SECONDS, _STALE_SECONDS = 300.0, 120.0
+_MAX_DOUBLINGS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RasJob:
+    """A job as its processes and answers show it.
+
+    Attributes:
+        user: of its processes, by the kernel.
+        processes: of this node, one a rank where ranks are known, by rank.
+        pods: of the processes, by pid.
+        finding: of the answers; None where none was asked for, or none came.
+        limit_seconds: for which its counts have to stay before ranks are named.
+        polls: answers so far.
+        answered_seconds: wall clock of the newest.
+        moved_seconds: wall clock of the last poll that showed new launches; None without one.
+        first_seconds: wall clock at which it was first seen.
+        has_pages: whether ranks of it tell of themselves.
+    """
+
+    job_id: str
+    user: int
+    processes: tuple[NcclProcess, ...]
+    pods: Mapping[int, Pod]
+    finding: LaunchFinding | None
+    limit_seconds: float
+    polls: int
+    answered_seconds: float
+    moved_seconds: float | None
+    first_seconds: float
+    has_pages: bool
+
+
+@dataclass(slots=True)
+class _Job:
+    history: LaunchHistory = field(default_factory=LaunchHistory)
+    longest_stop_seconds: float = 0.0
+    first_seconds: float = 0.0
+    seen_seconds: float = 0.0
+    answered_seconds: float = 0.0
+    processes: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(slots=True)
+class _Pages:
+    """What rank pages tell, by pid: the job, and who moves or has not taken a step yet."""
+
+    jobs: dict[int, str] = field(default_factory=dict)
+    moving: set[int] = field(default_factory=set)
+    before_steps: set[int] = field(default_factory=set)
+
+
+class RasWatch:
+    """Looks for jobs, asks and judges.
+
+    Args:
+        pages: of the jobs that tell of themselves; their ids are their users'.
+        timeout_seconds: of a stop; 0 judges none.
+        wall_clock: seconds since 1970.
+
+    Attributes:
+        cluster: of the agent.
+        jobs: as of the last run.
+        outcomes: how often an endpoint was asked, by what came of it.
+    """
+
+    def __init__(
+        self,
+        pages: PageStore,
+        processes: NcclProcesses,
+        pod_names: PodNames,
+        timeout_seconds: float,
+        *,
+        cluster: str = "local",
+        ask_process: Callable[..., bytes] = ask,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._pages, self._processes, self._pod_names = pages, processes, pod_names
+        self._timeout_seconds, self._ask = timeout_seconds, ask_process
+        self.cluster, self._clock = cluster, wall_clock
+        self._jobs: dict[tuple[int, str], _Job] = {}
+        self._as_text: set[Endpoint] = set()
+        self._failures: dict[Endpoint, tuple[int, float]] = {}
+        self._logged: set[str] = set()
+        self.jobs: tuple[RasJob, ...] = ()
+        self.outcomes = Counter[str]()
+
+    def run_once(self) -> None:
+        """Finds the processes, asks the endpoints that may be asked, and judges their jobs."""
+        now, pages = self._clock(), self._read_pages()
+        by_endpoint: dict[Endpoint, list[NcclProcess]] = {}
+        for process in self._processes.find():
+            by_endpoint.setdefault(process.endpoint, []).append(self._own_id(process, pages))
+        for reason in self._processes.refusals:
+            self._log_once(f"state=unseen reason={reason!r}; CAP_SYS_PTRACE permits it")
+        endpoints = sorted(by_endpoint.items(), key=lambda item: item[1][0].pid)
+        for endpoint, processes in endpoints[:_MAX_ENDPOINTS]:
+            self._note(processes, now)
+            is_pausing = now < self._failures.get(endpoint, (0, 0.0))[1]
+            if not is_pausing and _may_be_asked(processes, pages):
+                self._poll(endpoint, processes)
+        everything = [each for processes in by_endpoint.values() for each in processes]
+        self.jobs = tuple(self._views(everything, pages, now))
+        recent = now - _FORGET_SECONDS
+        self._jobs = {key: job for key, job in self._jobs.items() if job.seen_seconds >= recent}
+
+    def _read_pages(self) -> _Pages:
+        found = _Pages()
+        now_ns = time.monotonic_ns()
+        for job in self._pages.jobs():
+            for page in job.newest_pages():
+                process = job.process(page)
+                if process is None or process.pid is None or page.phase in ENDED_PHASES:
+                    continue
+                found.jobs[process.pid] = job.job_id
+                idle_seconds = (now_ns - page.progress_ns) / 1e9
+                if page.state["step"] is None:
+                    found.before_steps.add(process.pid)
+                elif idle_seconds < _STOPPED_SECONDS:
+                    found.moving.add(process.pid)
+        return found
+
+    def _own_id(self, process: NcclProcess, pages: _Pages) -> NcclProcess:
+        """The process with its page's id, or one that is its user's: others keep their own."""
+        if process.pid in pages.jobs:
+            return replace(process, job_id=pages.jobs[process.pid])
+        owner = self._pages.owner_of(process.job_id)
+        others = {user for user, job_id in self._jobs if job_id == process.job_id}
+        owner = owner if owner is not None else next(iter(others), process.endpoint.user)
+        if owner == process.endpoint.user:
+            return process
+        return replace(process, job_id=f"user-{process.endpoint.user}.{process.job_id}"[:100])
+
+    def _note(self, processes: list[NcclProcess], now: float) -> None:
+        for process in processes:
+            key = (process.endpoint.user, process.job_id)
+            if key not in self._jobs and len(self._jobs) >= _MAX_JOBS:
+                self._log_once("state=full reason='more jobs than are followed'")
+                continue
+            job = self._jobs.setdefault(key, _Job(first_seconds=now))
+            job.seen_seconds = now
+
+    def _poll(self, endpoint: Endpoint, processes: list[NcclProcess]) -> None:
+        from lockstep_records.nccl.ras import read_answers  # noqa: PLC0415  # msgspec loads where a socket is asked
+
+        outcome, answers = "answered", tuple[Answer, ...]()
+        process = min(processes, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
+        try:
+            data = self._ask(process, self._processes.procfs, as_text=endpoint in self._as_text)
+            answers = read_answers(data)[-1:]
+        except LongAnswerError:
+            outcome = "too_long"
+            self._as_text.add(endpoint)
+        except RasError as error:
+            outcome = "unreadable"
+            self._log_once(f"user={endpoint.user} port={endpoint.port} reason={str(error)!r}")
+        except OSError as error:
+            outcome = "silent"
+            self._log_once(f"user={endpoint.user} port={endpoint.port} reason={error!r}")
+        self.outcomes[outcome] += 1
+        if outcome == "answered":
+            self._failures.pop(endpoint, None)
+        else:  # each failure doubles the pause: whoever keeps silent holds up no other user
+            count = self._failures.get(endpoint, (0, 0.0))[0] + 1
+            pause_seconds = POLL_SECONDS * 2 ** min(count, _MAX_DOUBLINGS)
+            self._failures[endpoint] = count, self._clock() + pause_seconds
+        for answer in answers:
+            self._ingest(answer, processes)
+
+    def _ingest(self, answer: Answer, processes: list[NcclProcess]) -> None:
+        """Gives an answer to the job of its processes: two jobs of a user answer in turns."""
+        peers = _peers_of(answer)
+        jobs = Counter(each.job_id for each in processes if _is_in(each, peers))
+        if not jobs and not answer.is_text:
+            return
+        names = {each.job_id for each in processes}
+        if not jobs and len(names) > 1:  # a text in which nothing differs names no process
+            return
+        job_id = jobs.most_common(1)[0][0] if jobs else next(iter(names))
+        job = self._jobs.get((processes[0].endpoint.user, job_id))
+        if job is None:
+            return
+        own = frozenset((each.pid, each.start_ticks) for each in processes if each.job_id == job_id)
+        if job.processes and not own & job.processes:  # started again under its id
+            job.history, job.longest_stop_seconds = LaunchHistory(), 0.0
+        job.processes, job.answered_seconds = own, self._clock()
+        now, before = self._clock(), job.history.moved_seconds
+        job.history.ingest(answer, now)
+        if before is not None and job.history.moved_seconds == now:
+            job.longest_stop_seconds = max(job.longest_stop_seconds, now - before)
+
+    def _views(self, processes: list[NcclProcess], pages: _Pages, now: float) -> Iterator[RasJob]:
+        by_job: dict[tuple[int, str], list[NcclProcess]] = {}
+        for process in processes:
+            by_job.setdefault((process.endpoint.user, process.job_id), []).append(process)
+        for key, of_job in sorted(by_job.items()):
+            job = self._jobs.get(key)
+            if job is None:
+                continue
+            limit = max(self._timeout_seconds, _RECOVERED_STOPS * job.longest_stop_seconds)
+            finding = None
+            # Nothing of old answers is known to be so now.
+            if job.history.num_polls and now - job.answered_seconds < _STALE_SECONDS:
+                finding = job.history.finding(LEAST_POLLS, limit)
+                if finding.kind == "hang" and not self._timeout_seconds:
+                    finding = replace(finding, kind="suspect", why="stops are not judged here")
+            ranks = _one_a_rank(of_job, job.history.last)
+            yield RasJob(
+                job_id=key[1],
+                user=key[0],
+                processes=ranks,
+                pods={p.pid: self._pod_names.find(p.pod_uid) for p in ranks if p.pod_uid},
+                finding=finding,
+                limit_seconds=limit,
+                polls=job.history.num_polls,
+                answered_seconds=job.answered_seconds,
+                moved_seconds=job.history.moved_seconds,
+                first_seconds=job.first_seconds,
+                has_pages=any(each.pid in pages.jobs for each in of_job),
+            )
+
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged and len(self._logged) < _MAX_JOBS:
+            self._logged.add(text)
+            _log.warning("collector=ras %s", text)
+
+
+def _may_be_asked(processes: list[NcclProcess], pages: _Pages) -> bool:
+    """Whether nobody tells of progress, or it has stopped, and every job is past its first step.
+
+    Of a job of several nodes its lowest rank's agent asks, for one answer is of all.
+    """
+    pids = {each.pid for each in processes}
+    if pids & pages.before_steps:
+        return False
+    moving = {each.job_id for each in processes if each.pid in pages.moving}
+    ranks: dict[str, list[int | None]] = {}
+    for each in processes:
+        if each.job_id not in moving:
+            ranks.setdefault(each.job_id, []).append(each.rank)
+    return any(None in numbers or 0 in numbers for numbers in ranks.values())
+
+
+def _peers_of(answer: Answer) -> dict[tuple[str, int], int]:
+    """Hosts and pids that an answer names, each with its rank in the largest communicator."""
+    by_size = sorted(answer.communicators, key=lambda each: each.size)
+    return {
+        (each.process.host, each.process.pid): each.rank
+        for communicator in by_size
+        for each in communicator.members
+    }
+
+
+def _is_in(process: NcclProcess, peers: Mapping[tuple[str, int], int]) -> bool:
+    return any((host, process.inner_pid) in peers for host in (*process.addresses, ""))
+
+
+def _one_a_rank(processes: list[NcclProcess], answer: Answer | None) -> tuple[NcclProcess, ...]:
+    """The processes that are ranks: of those of one number the oldest, which started the others."""
+    peers = _peers_of(answer) if answer else {}
+    named = [each for each in processes if _is_in(each, peers)] or processes
+    by_rank: dict[object, NcclProcess] = {}
+    for each in sorted(named, key=lambda process: process.start_ticks):
+        keys = ((host, each.inner_pid) for host in each.addresses)
+        rank = next((peers[key] for key in keys if key in peers), None)
+        process = replace(each, rank=rank if each.rank is None else each.rank)
+        by_rank.setdefault(each.pid if process.rank is None else ("rank", process.rank), process)
+    return tuple(sorted(by_rank.values(), key=lambda each: (each.rank or 0, each.pid)))

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "80b183eb"
+#define PAGE_LAYOUT "e14024f1"
 
 #include <stdint.h>
 
@@ -236,16 +236,17 @@ typedef struct {
     uint64_t communicator;
     uint64_t sequence;
     uint64_t size_bytes;
-    uint32_t kernels_begun;
-    uint32_t kernels_ended;
-    uint32_t proxies_begun;
-    uint32_t proxies_ended;
+    uint16_t kernels_begun;
+    uint16_t kernels_ended;
+    uint16_t proxies_begun;
+    uint16_t proxies_ended;
     int32_t rank;
     int32_t ranks;
-    uint32_t channels;
-    uint32_t function;
+    int32_t peer;
+    uint16_t channels;
+    uint16_t function;
 } Collective;
-_Static_assert(sizeof(Collective) == 88, "Collective has gaps");
+_Static_assert(sizeof(Collective) == 80, "Collective has gaps");
 
 enum {
     FLAG_LOSS_SPIKE = 1,

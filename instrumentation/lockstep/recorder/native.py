@@ -33,6 +33,7 @@ _TYPES = {
     "q": "int64_t",
     "I": "uint32_t",
     "i": "int32_t",
+    "H": "uint16_t",
     "d": "double",
     "f": "float",
 }

@@ -36,7 +36,7 @@ void beat(int64_t when_ns, int phase)
 }
 
 uint64_t note_arrival(int communicator, uint64_t sequence, int function, uint64_t size_bytes, int rank,
-                      int channels)
+                      int peer, int channels)
 {
     Communicator *group = communicators() + communicator;
     uint64_t number = ADD(newest, 1) + 1;
@@ -56,8 +56,9 @@ uint64_t note_arrival(int communicator, uint64_t sequence, int function, uint64_
     STORE(collective->proxies_ended, 0);
     STORE(collective->rank, rank);
     STORE(collective->ranks, LOAD(group->ranks));
-    STORE(collective->channels, (uint32_t)channels);
-    STORE(collective->function, (uint32_t)function);
+    STORE(collective->peer, peer);
+    STORE(collective->channels, (uint16_t)channels);
+    STORE(collective->function, (uint16_t)function);
     __atomic_store_n(&collective->number, number, __ATOMIC_RELEASE);
     ADD(group->launched, 1);
     beat(arrival_ns, PHASE_SYNC);

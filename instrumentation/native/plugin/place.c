@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ROWS = 16384, LEAST_ROWS = 1024, NODE_RANKS = 8, SHARE = 4, ID_CHARACTERS = 100, BIRTH_MS = 2000 };
+enum { MOST_ROWS = 16384, LEAST_ROWS = 1024, NODE_RANKS = 8, SHARE = 4, ID_CHARACTERS = 100, BIRTH_MS = 2000, MOST_RANKS = 1 << 20 };
 enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
 
 static char problem[512];
@@ -411,7 +411,7 @@ const char *make_place(const Group *group, int version)
     Position position = {0};
     char job[128] = "", key[256], text[400], number[32], name[24];
     const char *why = find_position(&position, group);
-    if (why == NULL && position.rank >= position.world)
+    if (why == NULL && (position.rank >= position.world || position.world > MOST_RANKS))
         why = fail("rank %ld is outside of its world of %ld", position.rank, position.world);
     place.pid = getpid();
     prepare_checksum();

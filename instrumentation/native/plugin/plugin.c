@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #define OWN "LOCKSTEP_NCCL_"
 
-enum { NEWEST = 7, OLDEST = 3, HASHED = 1024, MOST_PAIRS = 1 << 16 };
+enum { NEWEST = 7, HASHED = 1024, MOST_PAIRS = 1 << 16 };
 enum { TAG_COLLECTIVE = 1, TAG_KERNEL, TAG_PROXY, TAG_CONTEXT, TAG_PAIR, TAG_BITS = 4 };
 typedef enum { NEVER, SAMPLED, ALWAYS } Kernels;
 
@@ -43,7 +43,7 @@ static const Interface INTERFACES[NEWEST + 1] = {
 };
 
 typedef struct {
-    bool is_used;
+    bool is_used, is_handed_on;
     void *next; /* context of the next plugin */
 } Context;
 /* A handle of two plugins. */
@@ -141,8 +141,9 @@ static int context_index(const void *context)
 /* Sends and receives have no number: theirs is counted for each peer and direction. */
 static uint64_t count_peer(int communicator, int peer, int function)
 {
-    uint64_t key = ((uint64_t)(uint32_t)peer << 32 | (uint64_t)communicator << 8 | (uint64_t)function) + 1;
-    uint64_t at = key * 0x9E3779B97F4A7C15u >> 32;
+    uint64_t id = LOAD(communicators()[communicator].communicator);
+    uint64_t key = (id * 31 + (uint64_t)(uint32_t)peer * 16 + (uint64_t)function + 1) * 0x9E3779B97F4A7C15u;
+    uint64_t at = key >> 32;
     for (int n = 0; n < 8; n++, at++) {
         uint64_t free = 0, *place_of_key = &peers[at % HASHED].key;
         if (LOAD(*place_of_key) == key
@@ -174,7 +175,7 @@ static void *start_coll(const Interface *interface, void *context, const char *d
         name_communicator(communicator, hash);
     }
     return handle_of(note_arrival(communicator, sequence, code_of(function), count * bytes_of(datatype), rank,
-                                  channels ? channels : 256), /* RCCL has so many, and a byte holds them */
+                                  -1, channels ? channels : 256), /* RCCL has so many, and a byte holds them */
                      TAG_COLLECTIVE);
 }
 
@@ -192,7 +193,7 @@ static void *start_p2p(const Interface *interface, void *context, const char *de
     }
     int code = code_of(function);
     return handle_of(note_arrival(communicator, count_peer(communicator, peer, code), code,
-                                  count * bytes_of(datatype), rank, 0),
+                                  count * bytes_of(datatype), rank, peer, 0),
                      TAG_COLLECTIVE);
 }
 
@@ -205,7 +206,7 @@ static void *start_copies(void *context, const char *descriptor)
     READ(uint64_t, count, 56);
     READ(const char *, datatype, 72);
     return handle_of(note_arrival(context_index(context), sequence, code_of(function),
-                                  count * bytes_of(datatype), rank, 0),
+                                  count * bytes_of(datatype), rank, -1, 0),
                      TAG_COLLECTIVE);
 }
 
@@ -215,6 +216,8 @@ static void *start_own(const Interface *interface, void *context, const void *pa
     if (interface->is_wide)
         memcpy(&type, descriptor, sizeof type);
     void *handle = NULL;
+    if (type & (EVENT_COLL | EVENT_P2P | EVENT_CE_COLL) && context_index(context) == 0)
+        return NULL; /* of a communicator that is another's, or one too many */
     switch (type) {
     case EVENT_COLL:
         handle = start_coll(interface, context, descriptor);
@@ -304,7 +307,8 @@ static int start(const Interface *interface, void *context, void **handle, char 
     READ(void *, parent, 8);
     Pair *above = pair_of(parent);
     void *own = is_on() ? start_own(interface, context, above == NULL ? NULL : above->own, descriptor) : NULL;
-    void *theirs = start_next(interface, context, descriptor);
+    bool is_handed_on = contexts[context_index(context)].is_handed_on;
+    void *theirs = is_handed_on ? start_next(interface, context, descriptor) : NULL;
     *handle = NULL;
     if (own == NULL && theirs == NULL)
         return 0;
@@ -416,6 +420,7 @@ static int add_context(const Group *group)
         if (is_on()) {
             Communicator *communicator = communicators() + index;
             STORE(communicator->communicator, group->id ? group->id : (uint64_t)index);
+            STORE(communicator->launched, 0);
             STORE(communicator->ranks, group->ranks);
             STORE(communicator->rank, group->rank);
         }
@@ -451,7 +456,7 @@ static int finalize(void *context)
 {
     int index = context_index(context);
     pthread_mutex_lock(&in_init);
-    if (next != NULL && contexts[index].next != NULL)
+    if (contexts[index].is_handed_on && contexts[index].next != NULL)
         next->finalize(contexts[index].next);
     if (index && contexts[index].is_used) {
         contexts[index].is_used = false;
@@ -464,10 +469,11 @@ static int finalize(void *context)
 
 static void after_init(int index, int result, void *next_context)
 {
-    if (index && result == 0)
-        contexts[index].next = next_context;
-    if (index)
-        renew_mask(false);
+    if (index == 0)
+        return;
+    contexts[index].next = next_context;
+    contexts[index].is_handed_on = next != NULL && result == 0;
+    renew_mask(false);
 }
 
 static int init_v3(void **context, int *eventMask)
@@ -506,19 +512,6 @@ static int init_later(int version, void **context, uint64_t id, int *eventMask, 
     return 0;
 }
 
-/* Before 2.26 nothing tells the end of a collective inside a node, and symbols are looked for singly. */
-static int init_old(void **context, int *eventMask)
-{
-    *context = NULL;
-    *eventMask = 0;
-    pthread_mutex_lock(&in_init);
-    if (!is_off)
-        say("this NCCL is older than 2.26; take a newer one");
-    STORE(is_off, 1);
-    pthread_mutex_unlock(&in_init);
-    return 0;
-}
-
 #define STARTS(n)                                                                                         \
     static int start_v##n(void *context, void **handle, void *descriptor)                                 \
     {                                                                                                     \
@@ -531,12 +524,6 @@ static int init_old(void **context, int *eventMask)
         return init_later(n, context, id, eventMask, name, nodes, ranks, rank, logger);                   \
     }
 #define EXPORT(n, init, start) EXPORTED Profiler ncclProfiler_v##n = {"lockstep", (int (*)())init, start, stop, record, finalize};
-static int start_old(void *context, void **handle, void *descriptor)
-{
-    (void)context, (void)descriptor;
-    *handle = NULL;
-    return 0;
-}
 STARTS(3)
 STARTS(4)
 STARTS(5)
@@ -545,8 +532,6 @@ STARTS(7)
 INITS(5)
 INITS(6)
 INITS(7)
-EXPORT(1, init_old, start_old)
-EXPORT(2, init_old, start_old)
 EXPORT(3, init_v3, start_v3)
 EXPORT(4, init_v4, start_v4)
 EXPORT(5, init_v5, start_v5)

@@ -67,7 +67,7 @@ bool kernel_events_are_sampled(void);
 
 /* events.c */
 uint64_t note_arrival(int communicator, uint64_t sequence, int function, uint64_t size_bytes, int rank,
-                      int channels);
+                      int peer, int channels);
 bool begin_part(uint64_t number, bool is_kernel);
 void end_part(uint64_t number, bool is_kernel);
 Collective *collective_of(uint64_t number); /* NULL where it is overwritten */

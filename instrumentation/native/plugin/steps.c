@@ -11,7 +11,7 @@
 #include "plugin.h"
 
 #include <fcntl.h>
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,16 +26,17 @@ enum {
     MOST_WAITING = 32,
     MOST_AT_ONCE = 64, /* collectives that one call takes in */
     HOLD_EVENTS = 256,
-    SHORT_STRIDE = 8,
-    LONG_STRIDE = 4,
+    STRIDE = 4, /* steps of which one is sampled */
 };
-static const int64_t HOLD_NS = 1000000000, LONG_STEP_NS = 1000000000, LOCK_EVERY_NS = 1000000000;
-static const double WHOLE_RATIO = 0.75;
+static const int64_t HOLD_NS = 1000000000, LOCK_EVERY_NS = 1000000000;
+static const double WHOLE_RATIO = 0.75, TRAFFIC_RATIO = 1e-3;
 
 typedef struct {
     uint64_t key; /* 0: free */
     uint64_t count, last, distance; /* collectives from one to the next, as usual */
     uint64_t explained, total;      /* that came at that distance, and all; of an anchor */
+    uint64_t bytes_before;          /* of all that came until it did */
+    double traffic_ratio;           /* of the bytes since it came before, its own */
     int steady, misses;             /* equal distances and others, the last ones */
 } Kind;
 
@@ -48,8 +49,9 @@ typedef struct {
 static char tracking;
 static Kind kinds[NUM_KINDS_SEEN];
 static Kind *anchor;
-static uint64_t tracked, previous_key, run_length, since_anchor, last_anchor_number;
-static int64_t offset, anchor_since_ns, locked_ns;
+static uint64_t sum_bytes, tracked, previous_key, run_length, since_anchor, last_anchor_number;
+static int64_t anchor_since_ns, locked_ns, queued_ns, core_ns, waited_ns;
+static int schedule = -1; /* what the kernel says of the thread that made the first communicator */
 static enum { UNSAMPLED, BEFORE_SAMPLE, IN_SAMPLE, AFTER_SAMPLE } sampling;
 static Pending pending[PENDING];
 static uint64_t pending_first, pending_count;
@@ -82,8 +84,42 @@ static void commit_periodic(int64_t when_ns)
            sizeof periodic);
 }
 
+/* Nanoseconds that the thread has had a core, and has waited for one. */
+static bool read_schedule(int64_t *core, int64_t *waited)
+{
+    char text[96];
+    ssize_t length = schedule < 0 ? -1 : pread(schedule, text, sizeof text - 1, 0);
+    if (length <= 0)
+        return false;
+    text[length] = 0;
+    char *rest;
+    *core = strtoll(text, &rest, 10);
+    *waited = strtoll(rest, NULL, 10);
+    return true;
+}
+
+static void put_extra(Row *row, int extra, double number)
+{
+    row->extras[extra] = number;
+    row->present |= (uint32_t)FIRST_EXTRA_BIT << extra;
+}
+
+static void take_schedule(Row *row, int64_t when_ns)
+{
+    int64_t core, waited;
+    if (when_ns - queued_ns < RUN_QUEUE_EVERY_NS || !read_schedule(&core, &waited))
+        return;
+    put_extra(row, EXTRA_RUN_QUEUE_SECONDS, (double)(waited - waited_ns) * 1e-9);
+    put_extra(row, EXTRA_CORE_SECONDS, (double)(core - core_ns) * 1e-9);
+    queued_ns = when_ns;
+    core_ns = core;
+    waited_ns = waited;
+}
+
 void start_rows(void)
 {
+    schedule = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    read_schedule(&core_ns, &waited_ns);
     periodic.present = PERIODIC_HAS_UNSEEN | PERIODIC_HAS_UNPHASED_RATIO;
     periodic.unseen = UNSEEN_PLUGIN | UNSEEN_WAITS;
     periodic.unphased_ratio = 1.0;
@@ -126,18 +162,22 @@ static bool is_outer(const Kind *kind)
         return false;
     if (anchor->total && (double)anchor->explained < WHOLE_RATIO * (double)anchor->total)
         return true;
-    uint64_t parts = (kind->distance + anchor->distance / 2) / anchor->distance;
+    uint64_t parts = (kind->distance - 1 + anchor->distance / 2) / anchor->distance;
+    if (kind->traffic_ratio >= TRAFFIC_RATIO && (parts <= MOST_PARTS || anchor->distance < LONG_RUN))
+        return true;
     return parts <= MOST_PARTS && parts % USUAL_INTERVAL != 0;
 }
 
+/* Rows begin anew: those of another anchor number other steps. */
 static void choose(Kind *kind, int64_t when_ns)
 {
-    if (anchor != NULL)
-        offset += (int64_t)anchor->count - (int64_t)kind->count + 1; /* steps go on */
     anchor = kind;
     anchor->explained = anchor->total = 0;
     anchor_since_ns = when_ns;
     since_anchor = last_anchor_number = pending_count = 0;
+    slot.steps = slot.settled_steps = 0;
+    slot.step_seconds_sum = 0.0;
+    memset(slot.step_buckets, 0, sizeof slot.step_buckets);
     sampling = UNSAMPLED;
     set_kernel_events(false);
 }
@@ -156,12 +196,15 @@ static void note_distance(Kind *kind, uint64_t distance)
 }
 
 /* Takes in that a kind has come; whether it ends a step. */
-static bool note_kind(uint64_t key, uint64_t number, int64_t when_ns)
+static bool note_kind(uint64_t key, uint64_t number, uint64_t size_bytes, int64_t when_ns)
 {
     Kind *kind = kind_of(key);
     if (kind->count++)
         note_distance(kind, number - kind->last);
     kind->last = number;
+    uint64_t since = sum_bytes - kind->bytes_before;
+    kind->traffic_ratio = since ? (double)size_bytes / (double)since : 0.0;
+    kind->bytes_before = sum_bytes;
     if (kind == anchor)
         return true;
     if (kind->steady < (kind->distance == 1 ? STEADY_ALONE : STEADY))
@@ -289,6 +332,7 @@ static void write_row(const Pending *pended, bool is_timed)
         periodic.unseen &= ~(int64_t)UNSEEN_WAITS;
         periodic.device_steps += by_device;
     }
+    take_schedule(&row, when_ns);
     row.checksum = checksum_of(&row, offsetof(Row, checksum) / 4);
     memcpy((Row *)(place.page + RING_OFFSET) + slot.steps % place.rows, &row, sizeof row);
     slot.steps++;
@@ -325,30 +369,32 @@ static void write_rows(bool are_all)
     }
 }
 
-/* Kernel events for one step in so many: from a step before it to the collective after it. */
-static void sample(int64_t step)
-{
-    double mean = slot.settled_steps ? slot.step_seconds_sum / (double)slot.settled_steps : 0.0;
-    int64_t stride = mean * 1e9 > (double)LONG_STEP_NS ? LONG_STRIDE : SHORT_STRIDE;
-    if (sampling == UNSAMPLED && (step + 2) % stride == 0) {
-        periodic.present |= PERIODIC_HAS_DEVICE_STRIDE;
-        periodic.device_stride = (uint64_t)stride;
-        set_kernel_events(true);
-    }
-    bool begins = sampling == UNSAMPLED && (step + 2) % stride == 0;
-    sampling = begins ? BEFORE_SAMPLE : sampling == UNSAMPLED ? UNSAMPLED : sampling + 1;
-}
-
 static void end_step(uint64_t number)
 {
-    int64_t step = (int64_t)anchor->count - 1 + offset;
+    int64_t step = (int64_t)anchor->count - 1; /* the same on ranks of one anchor, whenever it was chosen */
     if (last_anchor_number) {
         Pending *row = pending + (pending_first + pending_count++) % PENDING;
         *row = (Pending){last_anchor_number + 1, number, step, sampling == IN_SAMPLE};
     }
     last_anchor_number = number;
-    if (kernel_events_are_sampled())
-        sample(step);
+    sampling = sampling == BEFORE_SAMPLE || sampling == IN_SAMPLE ? sampling + 1 : UNSAMPLED;
+}
+
+/* Kernel events for one step in so many: from the anchor before it, by whose end it begins, to its own. */
+static void sample(uint64_t number)
+{
+    if (sampling == AFTER_SAMPLE && number != anchor->last) {
+        set_kernel_events(false);
+        sampling = UNSAMPLED;
+    }
+    /* The next collective is the last one of the step before. */
+    bool is_next = anchor != NULL && number - anchor->last + 1 >= anchor->distance;
+    if (sampling != UNSAMPLED || !kernel_events_are_sampled() || !is_next || (anchor->count + 1) % STRIDE)
+        return;
+    periodic.present |= PERIODIC_HAS_DEVICE_STRIDE;
+    periodic.device_stride = STRIDE;
+    sampling = BEFORE_SAMPLE;
+    set_kernel_events(true);
 }
 
 static void take_in(const Collective *collective, uint64_t number)
@@ -357,18 +403,17 @@ static void take_in(const Collective *collective, uint64_t number)
     /* The same on all ranks that do the same: without the communicator's name. */
     uint64_t key = mixed(LOAD(collective->function) + 1, (uint64_t)(uint32_t)LOAD(collective->ranks));
     key = mixed(key, LOAD(collective->size_bytes)) | 1;
-    if (sampling == AFTER_SAMPLE) {
-        set_kernel_events(false);
-        sampling = UNSAMPLED;
-    }
-    bool ends = note_kind(key, number, when_ns);
+    uint64_t size_bytes = LOAD(collective->size_bytes);
+    sum_bytes += size_bytes;
+    bool ends = note_kind(key, number, size_bytes, when_ns);
     if (key != previous_key && run_length >= LONG_RUN)
-        ends |= note_kind(mixed(previous_key, key) | 1, number, when_ns);
+        ends |= note_kind(mixed(previous_key, key) | 1, number, 0, when_ns);
     run_length = key == previous_key ? run_length + 1 : 1;
     previous_key = key;
     since_anchor++;
     if (ends)
         end_step(number);
+    sample(number);
 }
 
 void track(void)

@@ -31,9 +31,10 @@ from lockstep_outcomes.progress.missing import (
 )
 from lockstep_records.files.rank_files import read_object, write_rank_file
 from lockstep_records.files.switches import read_switches, switches_path
-from lockstep_records.page.layout import STEP_BUCKETS
+from lockstep_records.nccl.launches import FUNCTIONS, PAIRWISE, read_launches
+from lockstep_records.page.layout import PLUGIN_PAGE, STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
-from lockstep_records.page.reader import Page, newest_rows
+from lockstep_records.page.reader import Page, PageError, newest_rows
 
 _SUFFIX = ".progress.json"
 _MAX_BYTES = 64 << 10
@@ -67,7 +68,12 @@ def write_progress(page: Page, progress: RankProgress) -> None:
 
 
 def read_progress(page: Page) -> RankProgress:
-    """What the rank's watch has found; nothing where it is of an earlier standstill."""
+    """What the rank's watch has found; nothing where it is of an earlier standstill.
+
+    NCCL's plugin counts the launches of its rank itself.
+    """
+    if page.path.name.endswith(PLUGIN_PAGE):
+        return RankProgress(launched=_launched_by_plugin(page))
     document = read_object(page.path.with_suffix(_SUFFIX), _MAX_BYTES) or {}
     if document.get("standing_since_ns") != page.progress_ns:
         return RankProgress(launched={})
@@ -80,6 +86,24 @@ def read_progress(page: Page) -> RankProgress:
             if is_count(number)
         },
     )
+
+
+def _launched_by_plugin(page: Page) -> dict[str, Launched]:
+    try:
+        launches = read_launches(page.path)
+    except (OSError, PageError):
+        return {}
+    newest = {f"{each['communicator']:#x}": each for each in launches.collectives}
+    return {
+        group: Launched(number, _operation(newest.get(group)))
+        for group, number in launches.by_communicator.items()
+    }
+
+
+def _operation(launch: Mapping[str, int] | None) -> str:
+    """Function and number of a collective; empty where its peers call another one, as of a send."""
+    function = "Send" if launch is None else FUNCTIONS[launch["function"]]
+    return "" if launch is None or function in PAIRWISE else f"{function} {launch['sequence']}"
 
 
 def is_count(value: Any) -> TypeGuard[int]:

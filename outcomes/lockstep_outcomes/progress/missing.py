@@ -131,6 +131,9 @@ def find_missing(states: Sequence[RankState], world_size: int | None = None) -> 
         if found and (len(found) < len(left) or evidence in _STATES_OF_PROCESSES):
             left, first = found, first or name
             clauses.append(clause(left, states))
+        is_complete = world_size is None or world_size <= len(states)
+        if is_complete and evidence in _PLACES_REACHED:
+            continue  # a host that has launched less is behind, whatever its phase
         if all(state.waits for state in left):
             if (answer := _all_wait(left, states, world_size)) is not None:
                 return answer
@@ -350,6 +353,7 @@ def _numbers(states: _States) -> dict[str, list[int]]:
     return numbers
 
 
+_PLACES_REACHED = (_behind_in_steps, _finished)
 _STATES_OF_PROCESSES = (_not_running, _blocked_in_kernel)
 _EVIDENCE: dict[str, Callable[[_States, _States], _Found]] = {
     "behind_in_steps": _behind_in_steps,

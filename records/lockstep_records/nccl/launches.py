@@ -33,6 +33,8 @@ FUNCTIONS = (
     "SendRecv",
 )
 """Code of a function is its index."""
+PAIRWISE = ("Send", "Recv")
+"""Functions that bring two ranks together, and are counted for each peer and direction."""
 
 HEADER = Section(
     "launches header",
@@ -64,14 +66,15 @@ COLLECTIVE = Section(
     Field("communicator", "Q", "as in the table"),
     Field("sequence", "Q", "its number among those of the function in the communicator"),
     Field("size_bytes", "Q", "count times size of the type"),
-    Field("kernels_begun", "I", "channels whose kernel began"),
-    Field("kernels_ended", "I", "and ended"),
-    Field("proxies_begun", "I", "parts that a network thread began"),
-    Field("proxies_ended", "I", "and ended"),
+    Field("kernels_begun", "H", "channels whose kernel began"),
+    Field("kernels_ended", "H", "and ended"),
+    Field("proxies_begun", "H", "parts that a network thread began"),
+    Field("proxies_ended", "H", "and ended"),
     Field("rank", "i", "of this process in the communicator"),
     Field("ranks", "i", "of the communicator; 0 where unknown"),
-    Field("channels", "I", "channels that it has; 0 where unknown"),
-    Field("function", "I", "code of the function"),
+    Field("peer", "i", "rank in the communicator that a send or a receive is with; else -1"),
+    Field("channels", "H", "channels that it has; 0 where unknown"),
+    Field("function", "H", "code of the function"),
 )
 COMMUNICATORS_OFFSET = 4096
 RING_OFFSET = COMMUNICATORS_OFFSET + MAX_COMMUNICATORS * COMMUNICATOR.size
@@ -113,11 +116,14 @@ def read_launches(page: Path, *, with_collectives: bool = True) -> Launches:
     if len(data) < RING_OFFSET or head["collectives"] != MAX_COLLECTIVES:
         raise PageError("truncated", f"launches {path} has {len(data)} bytes")
     table = data[COMMUNICATORS_OFFSET:RING_OFFSET]
-    by_communicator: dict[str, int] = {}
+    by_communicator, num_nameless = dict[str, int](), 0
     for communicator, launched, *_ in struct.iter_unpack(COMMUNICATOR.struct.format, table):
         if communicator:
             name = f"{communicator:#x}"
             by_communicator[name] = by_communicator.get(name, 0) + launched
+            num_nameless += communicator < MAX_COMMUNICATORS
+    if num_nameless > 1:  # an old interface hands on no identity: nobody knows who is in which
+        by_communicator = {}
     return Launches(
         interface=head["interface"],
         is_rccl=bool(head["is_rccl"]),

@@ -95,6 +95,9 @@ def goodput(
         seconds[_state_of(owner)] += float(np.nansum(steps.sum_over_columns(values)))
     for values in (account.waited, account.transfer):
         seconds["communication"] += float(np.nansum(steps.sum_over_columns(values)))
+    if not steps.has_phases:
+        seconds["productive"] += seconds.pop("other")
+        seconds["other"] = 0.0
     _move_host_bound(steps, account, seconds)
     for loss in losses:
         _move_loss(loss, len(steps.members), seconds)

@@ -20,7 +20,7 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_records.page.replicas import unseen_in
 from lockstep_reports.arrays import Integers, Matrix, dtype_of
-from lockstep_reports.readers.plugin_pages import JOINED, join_arrivals, plugin_notes
+from lockstep_reports.readers.plugin_pages import is_of_plugin, join_plugin
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
 from lockstep_reports.wording import plural
 
@@ -145,6 +145,7 @@ def join(
             numbers, represented, by_host = _select_timed(survey)
     numbers = _newest_numbers(numbers, len(pages), max_cells, notes)
     matrices = _matrices(sources, pages, numbers, clock, by_host)
+    notes += join_plugin(pages, matrices)
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
@@ -162,6 +163,7 @@ def join(
         represented=None if represented is None else represented[-len(numbers) :],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
+        has_phases=not all(map(is_of_plugin, pages)),
     )
     return as_shared(steps), tuple(pages)
 
@@ -196,9 +198,6 @@ def read_rings(
             continue
         rings[page.identity["rank"]] = _Ring(page, possible_rows(rows))
     notes += [f"{_LEFT_OUT}{text}." for text in unreadable]
-    notes += plugin_notes([ring.pages[0] for ring in rings.values()])
-    if join_arrivals([(ring.pages[0], next(ring.survey())) for ring in rings.values()]):
-        notes.append(JOINED)
     return [rings[rank] for rank in sorted(rings)]
 
 

@@ -120,6 +120,7 @@ class Steps:
             stopped.
         stopped: time in which its process was stopped, in any phase.
         collection: time in which Python collected garbage.
+        has_phases: whether own work was told apart by phases; all of it is in other where not.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
     """
@@ -150,6 +151,7 @@ class Steps:
     blocked: Matrix | None = None
     stopped: Matrix | None = None
     collection: Matrix | None = None
+    has_phases: bool = True
     is_independent: bool = False
     round_steps: int = 0
 

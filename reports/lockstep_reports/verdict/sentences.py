@@ -279,7 +279,7 @@ def why_blind(steps: Steps, scores: Scores) -> Iterator[str]:
             "there."
         )
     other = nan_stats.median_number(steps.phases["other"]) or 0.0
-    if median and other / median > MAX_OTHER_RATIO:
+    if steps.has_phases and median and other / median > MAX_OTHER_RATIO:
         yield (
             f"{percent(other / median)} of a step lies in no marked phase; waiting in there is "
             'taken for work. Put `with monitor.phase("sync"):` around what waits for other ranks '

@@ -1,10 +1,11 @@
 """Ranks that load NCCL's plugin, played by the driver in fixtures/nccl-driver: no GPU is needed."""
 
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -32,17 +33,45 @@ def compile_driver(*flags: str) -> tuple[Path, Path, Path]:
     return driver, plugin, following
 
 
+def plan_of(
+    ranks: int,
+    *operations: tuple[str, int, int, int],
+    comms: int = 1,
+) -> str:
+    """A plan in which all ranks do these: function, count, microseconds of work and of transfer.
+
+    Of several communicators each operation takes the next.
+    """
+    members = ",".join(map(str, range(ranks)))
+    lines = [f"comm {0xC0FFEE00 + comm:#x} {members}" for comm in range(comms)]
+    for number, (function, count, compute_us, transfer_us) in enumerate(operations):
+        lines.append(
+            f"op {number % comms} {function} {count} {compute_us} {transfer_us} -1 -1 {number}"
+        )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def ddp(ranks: int, *, step_us: int = 5000, layers: int = 4, comms: int = 1) -> str:
+    """A plan of data parallelism: buckets of different sizes, most of the work before the first."""
+    buckets = [("AllReduce", 1000 + 64 * bucket, 50, 300) for bucket in range(layers)]
+    return plan_of(ranks, ("AllReduce", 1000, step_us, 300), *buckets[1:], comms=comms)
+
+
 @contextmanager
 def start_ranks(
     root: Path,
     *flags: str,
     job: str = "job",
     environment: Mapping[str, str] | None = None,
+    plan: str = "",
+    ranks: int = 8,
     **settings: object,
 ) -> Iterator[subprocess.Popen[str]]:
     """The driver while its ranks run; what is left of them ends with it."""
     driver, plugin, _ = compile_driver(*flags)
-    given = {"plugin": plugin, **settings}
+    path = plugin.with_name(f"{job or 'none'}-{root.name}.plan")
+    path.write_text(plan or ddp(ranks))
+    given = {"plugin": plugin, "plan": path, "ranks": ranks, **settings}
     own = {"LOCKSTEP_DIR": str(root), "LOCKSTEP_JOB_ID": job, **(environment or {})}
     process = subprocess.Popen(
         [str(driver), *(f"{name}={value}" for name, value in given.items())],
@@ -55,7 +84,8 @@ def start_ranks(
     try:
         yield process
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -68,7 +98,7 @@ def run_ranks(
     **settings: object,
 ) -> tuple[Path, str]:
     """The folder of the job after its end, and what the ranks wrote to standard error."""
-    own = start_ranks(root, *flags, job=job, environment=environment, **settings)
+    own = start_ranks(root, *flags, job=job, environment=environment, **settings)  # type: ignore[arg-type]  # by name
     with own as process:
         output, errors = process.communicate(timeout=_SECONDS)
         assert process.returncode == status, (process.returncode, output, errors)

@@ -13,7 +13,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_records.files.job_status import JobStatus, read_statuses
+from lockstep_records.files.job_status import JobStatus, read_all_statuses
 from lockstep_records.files.jobs import find_root
 from lockstep_records.text.printable import printable
 from lockstep_reports.wording import clock, duration
@@ -47,7 +47,7 @@ _MIB = 1 << 20
 def jobs(*, as_json: bool, root: Path | None, count: int, with_verdict: bool) -> None:
     """List the jobs of this node, the newest first: state, ranks, last step, verdict."""
     root = root or find_root()
-    statuses = read_statuses(root)[:count]
+    statuses = read_all_statuses(root)[:count]
     if not statuses and not as_json:
         click.echo(f"no jobs under {root}/jobs")
         return
@@ -75,6 +75,9 @@ def _headlines(statuses: Sequence[JobStatus], *, show_progress: bool) -> Iterato
     for status in track(
         statuses, description="judging", console=console, disable=is_hidden, transient=True
     ):
+        if status.finding is not None:
+            yield f"by {status.seen_by}: {status.finding}"
+            continue
         try:
             yield make_document(jobs.read(status.folder, ReadOptions())).headline
         # A job without a step, or one that is being removed, is listed all the same.

@@ -37,6 +37,7 @@ from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.state_file import StateFile
+from lockstep_records.files.jobs import plain_roots
 
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
 # out whether the GPU answers at all.
@@ -80,7 +81,7 @@ def node_collectors(
         AgentInfo(options.cluster, node, options.procfs),
         Ranks(pages, node, options.linger),
         Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs, watch=watch),
-        Ras(watch, node),
+        Ras(watch, node, next(iter(plain_roots(options.root)), None)),
         Bus(pages, node),
         NewestSteps(pages, node),
         Net(sysfs),

@@ -16,7 +16,8 @@ from lockstep_agent.sources.nccl_processes import Endpoint, NcclProcess, NcclPro
 from lockstep_agent.sources.pods import Pod, PodNames
 from lockstep_agent.sources.ras_socket import LongAnswerError, ask
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_outcomes.progress.launches import LaunchFinding, LaunchHistory
+from lockstep_outcomes.progress.launch_finding import LaunchFinding
+from lockstep_outcomes.progress.launches import LaunchHistory
 from lockstep_records.nccl.ras_answer import Answer, RasError
 
 _log = logging.getLogger(__name__)

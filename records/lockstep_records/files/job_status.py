@@ -24,6 +24,7 @@ from lockstep_records.files.jobs import (
     newest_pages,
     start_seconds,
 )
+from lockstep_records.files.seen_jobs import read_seen
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import unseen_in
@@ -49,6 +50,8 @@ class JobStatus:
         last_step: highest step that a rank completed.
         size_bytes: of all files in the folder.
         unseen: what its lowest rank here does not see of the loop, with the line to add.
+        seen_by: by what it is seen where it has no pages; None where it has.
+        finding: a sentence on whether it moves, of a job without pages.
     """
 
     folder: Path
@@ -62,6 +65,8 @@ class JobStatus:
     last_step: int | None
     size_bytes: int
     unseen: tuple[str, ...] = ()
+    seen_by: str | None = None
+    finding: str | None = None
 
     @property
     def word(self) -> str:
@@ -94,6 +99,31 @@ def read_status(folder: Path) -> JobStatus:
         size_bytes=_size_bytes(folder),
         unseen=tuple(map(str, unseen_in(pages[0].periodic))) if pages else (),
     )
+
+
+def read_all_statuses(root: Path) -> list[JobStatus]:
+    """As ``read_statuses``, with the jobs without pages that an agent of this node sees."""
+    statuses = read_statuses(root)
+    with_pages = {status.folder.name for status in statuses}
+    statuses += (
+        JobStatus(
+            folder=root / "jobs" / job.job_id,
+            state="running",
+            outcome=None,
+            start_seconds=job.start_seconds,
+            end_seconds=None,
+            attempts=1,
+            ranks=job.ranks,
+            world_size=job.world_size,
+            last_step=None,
+            size_bytes=0,
+            seen_by=job.seen_by,
+            finding=job.finding,
+        )
+        for job in read_seen(root)
+        if job.job_id not in with_pages
+    )
+    return sorted(statuses, key=lambda status: status.start_seconds, reverse=True)
 
 
 def read_statuses(root: Path) -> list[JobStatus]:

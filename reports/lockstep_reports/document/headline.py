@@ -11,7 +11,6 @@ from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.ends import Standstill, standstill_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.verdict.hang import launch_sentence
 from lockstep_reports.verdict.sentences import (
     OWNER_OF_CAUSE,
     busy_nodes,
@@ -56,7 +55,7 @@ def findings(analysis: StepAnalysis) -> Iterator[Finding]:
     """What is true of the job, the most severe first; the first one is the headline."""
     if (launches := analysis.recording.launches) is not None:
         severity = _SEVERITY_OF_LAUNCHES.get(launches.kind, "unknown")
-        yield Finding(severity, launch_sentence(launches))
+        yield Finding(severity, launches.sentence)
         return
     yield from _failures(analysis)
     yield from _standstills(analysis)

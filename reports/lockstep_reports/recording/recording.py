@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_outcomes.joblogs.model import JobLog
-from lockstep_outcomes.progress.launches import LaunchFinding
+from lockstep_outcomes.progress.launch_finding import LaunchFinding
 from lockstep_outcomes.progress.progress_events import HangRecord
 from lockstep_records.events.event import Event
 from lockstep_reports.arrays import Matrix

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from lockstep_outcomes.progress.launches import LaunchFinding
+from lockstep_outcomes.progress.launch_finding import LaunchFinding
 from lockstep_reports.recording.recording import FlightRecorderLog, RankOperation
 from lockstep_reports.verdict.verdict import Verdict, unknown
-from lockstep_reports.wording import duration, list_ranks, plural
+from lockstep_reports.wording import list_ranks, plural
 
 # Sends and receives of one batch are recorded within moments of each other.
 _BATCH_NS = 1_000_000
@@ -191,28 +191,13 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
 def judge_launches(finding: LaunchFinding) -> Verdict:
     """The ranks that a hang is of, where several polls show them; nobody where ranks move."""
     remarks = [f"{remark[:1].upper()}{remark[1:]}." for remark in finding.remarks[:_MAX_EVIDENCE]]
-    evidence = (launch_sentence(finding), *remarks)
+    evidence = (finding.sentence, *remarks)
     ranks = tuple(each.rank for each in finding.late)
     if finding.kind == "hang" and all(each.is_of_job for each in finding.late):
         return Verdict(kind="rank", ranks=ranks, cause="hang", confidence=0.9, evidence=evidence)
     if finding.kind == "moving":
         return Verdict(kind="nobody", evidence=evidence)
     return unknown(*evidence, cause="hang" if finding.kind == "hang" else None)
-
-
-def launch_sentence(finding: LaunchFinding) -> str:
-    """What several answers of NCCL's status socket show, as one sentence."""
-    lasted = f" over {duration(finding.seconds)}" if finding.seconds else ""
-    if finding.kind == "hang":
-        return f"The job hangs: {finding.named}; {finding.why}{lasted}."
-    if finding.late and finding.late[0].launched is None:
-        return f"{finding.named[:1].upper()}{finding.named[1:]}; {finding.why}."
-    if finding.late:
-        return f"It cannot be told yet whether the job hangs: {finding.named}; {finding.why}."
-    if finding.kind == "moving":
-        return "The job moves: its ranks go on launching collectives."
-    begin = f"{finding.remarks[0]}; whether" if finding.remarks else "whether"
-    return f"{begin[:1].upper()}{begin[1:]} the job moves is unknown: {finding.why}."
 
 
 def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Jobs without a line of ours, seen through a status socket that processes of this test play."""
 
+import json
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from outcomes.progress.ras_mesh import as_json, as_text
 
 from lockstep_agent.collector import Reading
@@ -21,6 +23,7 @@ from lockstep_agent.sources.nccl_processes import NcclProcesses
 from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import training
 from lockstep_outcomes.progress.hangs import HangTimeouts
+from lockstep_reports.jobs_command import jobs
 
 from ..live_page import LivePage
 
@@ -188,6 +191,16 @@ def test_a_stop_that_a_job_came_out_of_has_to_last_twice_as_long(root: Path, mes
     later = BEHIND.replace("7", "9").replace("6", "8")
     assert training.HANG_FIRST.name not in watch.polls(*[later] * 6)
     assert training.HANG_FIRST.name in watch.polls(later)
+
+
+def test_the_list_of_jobs_has_it_and_says_by_what_it_is_seen(root: Path, mesh: Mesh) -> None:
+    watch = Watch(root, mesh)
+    watch.polls(MOVES, *[BEHIND] * 6)
+    Ras(watch.watch, "n7", root).write()
+    listed = CliRunner().invoke(jobs, ["--json", "--dir", str(root)])
+    [job] = json.loads(listed.output)
+    assert (job["job_id"], job["ranks"], job["seen_by"]) == ("4242", 8, "ras")
+    assert job["headline"].startswith("by ras: The job hangs: rank 3 (pid")
 
 
 def test_two_jobs_of_a_user_on_one_port_are_told_apart_by_their_processes(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_outcomes.progress.launches import LaunchFinding, LaunchHistory
+from lockstep_outcomes.progress.launch_finding import LaunchFinding
+from lockstep_outcomes.progress.launches import LaunchHistory
 from lockstep_records.nccl.ras import read_answers
 from lockstep_records.nccl.ras_answer import RasError
 

@@ -1,8 +1,10 @@
 """Jobs without rank pages, as NCCL's status socket and /proc show them: ranks, pods, launches."""
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.ras_watch import POLL_SECONDS, RasJob, RasWatch
@@ -11,14 +13,17 @@ from lockstep_agent.sources.pods import Pod
 from lockstep_catalogue import agent
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import MESH, STATE
+from lockstep_records.files.seen_jobs import SeenJob, read_seen, write_seen
 from lockstep_records.text.printable import drop_unprintable
+
+_log = logging.getLogger(__name__)
 
 
 class Ras:
     """Serves what the watch saw last; the watch runs in a thread that no collector waits for.
 
     Args:
-        report: takes the jobs after each run of the watch, in its thread.
+        root: folder of jobs, in which ``lockstep jobs`` finds what was seen; None for none.
     """
 
     name = "ras"
@@ -28,9 +33,9 @@ class Ras:
         self,
         watch: RasWatch,
         node: str,
-        report: Callable[[tuple[RasJob, ...]], None] = lambda _: None,
+        root: Path | None = None,
     ) -> None:
-        self._watch, self._report = watch, report
+        self._watch, self._root, self._was_refused = watch, root, False
         self._node = node
         self._thread: threading.Thread | None = None
         self._start_seconds = -POLL_SECONDS
@@ -64,7 +69,19 @@ class Ras:
             time.sleep(max(pause_seconds, 0.0))
             self._start_seconds = time.monotonic()
             self._watch.run_once()
-            self._report(self._watch.jobs)
+            self.write()
+
+    def write(self) -> None:
+        """Lists the jobs for commands of this node."""
+        jobs = [_listed(job) for job in self._watch.jobs if not job.has_pages]
+        try:
+            # Nothing is written on a node that has no such job.
+            if self._root is not None and (jobs or read_seen(self._root)):
+                write_seen(self._root, jobs)
+        except OSError as error:
+            if not self._was_refused:
+                _log.warning("collector=ras state=unlisted reason=%r", str(error))
+            self._was_refused = True
 
     def _job_readings(self, job: RasJob) -> Iterator[Reading]:
         labels = (self._watch.cluster, job.job_id, self._node)
@@ -91,3 +108,16 @@ class Ras:
         )
         labels = (self._watch.cluster, job.job_id, str(process.rank), *words)
         return Reading(metrics.RANK_INFO, labels, 1)
+
+
+def _listed(job: RasJob) -> SeenJob:
+    finding = job.finding.sentence if job.finding else "It was not asked, or did not answer."
+    sizes = [each.world_size for each in job.processes if each.world_size is not None]
+    return SeenJob(
+        job_id=job.job_id,
+        seen_by="ras",
+        ranks=len(job.processes),
+        world_size=max(sizes, default=None),
+        start_seconds=job.first_seconds,
+        finding=finding,
+    )

@@ -22,6 +22,7 @@ class FirstSteps:
     Attributes:
         judged_at_step: when all is said.
         search: ``SubmoduleSearch`` of the models that ``attach`` was given; None without any.
+        unseen: what is known beforehand not to be seen, by its name in ``UNSEEN``.
         is_over: whether all is said.
     """
 
@@ -30,6 +31,7 @@ class FirstSteps:
     def __init__(self, page: PageWriter) -> None:
         self._page = page
         self.search: Any = None
+        self.unseen: set[str] = set()
         self.is_over = False
 
     def inspect_steps(self, steps: int) -> None:
@@ -50,7 +52,7 @@ class FirstSteps:
         slots, identity = self._page.periodic, self._page.identity
         total = sum(seconds[STEP_SLICE])
         unphased = seconds[OTHER] / total if total else 0.0
-        names = set()
+        names = set(self.unseen)
         if not any(seconds[DATA:OTHER]):
             names.add("phases")
         else:

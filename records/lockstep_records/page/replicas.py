@@ -61,6 +61,10 @@ UNSEEN = {
         " are unknown",
         "monitor = lockstep.attach(model, optimizer)  # what the loop trains",
     ),
+    "device": Unseen(
+        "a step of JAX is one call to its device, in which its work and waits are not told apart",
+        "NCCL_PROFILER_PLUGIN=$(lockstep plugin --path)  # in the job's environment",
+    ),
 }
 """By name; bit n of the page's field ``unseen`` is the n-th of them."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_outcomes.progress.missing import rank_words
+from lockstep_records.page.replicas import UNSEEN
 from lockstep_reports import nan_stats
 from lockstep_reports.chance import tail_bound
 from lockstep_reports.recording.account import MAY_WAIT, PLANNED_PHASES, Account
@@ -293,6 +294,8 @@ def why_blind(steps: Steps, scores: Scores) -> Iterator[str]:
                 f"{plural(by_host, 'rank')} with a GPU recorded times of the host, which runs "
                 "ahead of the device: a slow GPU need not show in them."
             )
+    if any(str(UNSEEN["device"]) in member.unseen for member in steps.members):
+        yield f"{UNSEEN['device'].sentence[0].upper()}{UNSEEN['device'].sentence[1:]}."
     yield from missing_ranks(steps, "any of them may be the slow one")
     yield from _missing_rows(steps)
 

@@ -21,9 +21,9 @@ from lockstep_reports.recording.steps import Steps
 
 # What a step must lose to count, as a share of the median step.
 MIN_EFFECT_RATIO = 0.05
-# Of what a rank waits for cores. In five of 51 healthy runs, whose ranks waited so in 15 to 69 % of
-# the time, one rank lost up to 9 % of these waits by its own work, and in one 22 %.
-_MAX_LOST_BESIDE = 0.1
+# Of what a rank waits for cores. In seven of 57 healthy runs, whose ranks waited so in 12 to 69 %
+# of the time, one rank lost up to 11 % of these waits by its own work, and in one 22 %.
+_MAX_LOST_BESIDE = 0.125
 # A rank that writes a checkpoint for the whole job is late on purpose: planned work that makes up
 # half of the margin or more is the reason, and the step says nothing about the rank.
 _PLANNED_SHARE = 0.5

@@ -325,14 +325,6 @@ def _group(
         yield _loss(steps, scores, kind, cause, part)
 
 
-def own_seconds(steps: Steps, charges: Charges, episodes: Sequence[Episode]) -> list[float]:
-    """What each episode cost by all but waits for a core: seconds."""
-    owners, is_own = _assign(steps, charges, episodes), ~charges.are_of("queued")
-    return [
-        float(charges.costs[(owners == index) & is_own].sum()) for index in range(len(episodes))
-    ]
-
-
 def _kind(cause: str | None, charges: Charges, num_steps: int) -> LossKind:
     if cause in PLANNED_PHASES:
         return "in_turns"

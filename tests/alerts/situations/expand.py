@@ -1,15 +1,16 @@
-"""Runs situations through promtool: series in, alerts with labels out, judged as on-call would.
+"""Runs situations through the rules: series in, alerts with labels out, judged as on-call would.
 
-promtool and not backfilled blocks: one process a situation, no server, and a rule is evaluated at
-each interval, with `for` and `keep_firing_for`, as by Prometheus. Expectations are not written as
-promtool's exact lists: every alert that fires is read back with its labels, grouping is applied
-here, and what is left is compared with the objects that on-call expects.
+By the ruler; by promtool where the text of a page is expected. Every alert that fires is read back
+with its labels, grouping is applied here, and what is left is compared with the objects that
+on-call expects.
 """
 
 import json
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from lockstep_alerts.reading.model import Delivery, Duration, group_wait_seconds
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
-from .fleet import SITUATIONS, build, seconds
+from .fleet import SITUATIONS, Series, build, seconds
+from .ruler import Ruler, prometheus
 from .timelines import UNITS
 
 Labels = dict[str, str]
@@ -148,13 +150,39 @@ def _alert_names(rule_files: Iterable[Path]) -> list[str]:
 
 def run(situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Path) -> list[str]:
     """What differs from the expectation at this interval, one sentence each."""
-    texts, firing = run_promtool(situation, scrape, paging, folder)
+    if any("jobs" in page for page in _pages(situation)):  # in their texts
+        texts, firing = run_promtool(situation, scrape, paging, folder)
+    else:
+        length = end_of(situation, scrape) + scrape
+        series = build_read(situation, scrape, length, paging)
+        texts, firing = {}, run_ruler(series, scrape, length, paging)
     notified = through_alertmanager(firing, paging, scrape)
     return [
         f"{situation['name']} {problem}"
         for entry in situation["at"]
         for problem in judge(entry, notified, texts, scrape, paging)
     ]
+
+
+def build_read(
+    situation: Mapping[str, Any], scrape: float, length: float, paging: Paging
+) -> list[Series]:
+    """The series of a situation that the rules name."""
+    read = "\n".join(path.read_text(encoding="utf-8") for path in paging.rule_files)
+    return build(situation, scrape, length, read=read)
+
+
+def run_ruler(
+    series: Sequence[Series], scrape: float, length: float, paging: Paging
+) -> dict[float, list[Labels]]:
+    """Alerts that fire, by second, where a Prometheus is there to evaluate them."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        prometheus(Path(folder)) as url,
+        closing(Ruler(url, scrape, length)) as ruler,
+    ):
+        ruler.load(series)
+        return ruler.firing(paging.rule_files)
 
 
 def run_promtool(

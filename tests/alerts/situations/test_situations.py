@@ -1,7 +1,7 @@
 """Every situation of alerts/situations, with the project's rules and routes.
 
-A twentieth of the brief ones at a minute in each run, all of them at all intervals in the release
-one: each takes promtool seconds.
+A tenth of the brief ones at a minute in each run, all of them at all intervals in the release
+one: each takes seconds.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ BRIEF = [
     each
     for each in SITUATIONS
     if not _is_long(each) and _BRIEF_SCRAPE in each.get("scrape_seconds", INTERVALS)
-][::20]
+][::10]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,7 @@ def paging(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Paging]:
     return {scrape: shipped(scrape, tmp_path_factory.mktemp("rules")) for scrape in INTERVALS}
 
 
+@pytest.mark.server
 @pytest.mark.promtool
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("situation", BRIEF, ids=lambda each: each["name"])
@@ -45,6 +46,7 @@ def test_on_call_is_told_what_it_expects(
     assert not run(situation, _BRIEF_SCRAPE, paging[_BRIEF_SCRAPE], tmp_path)
 
 
+@pytest.mark.server
 @pytest.mark.promtool
 @pytest.mark.release
 @pytest.mark.timeout(900)

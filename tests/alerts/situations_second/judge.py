@@ -1,14 +1,9 @@
 """What people should hear of a situation, and what of that they do not hear, late, or falsely."""
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from alerts.situations.expand import Paging, through_alertmanager
-from alerts.situations.fleet import build
-from alerts.situations.ruler import Ruler, prometheus
+from alerts.situations.expand import Paging, build_read, run_ruler, through_alertmanager
 from lockstep_alerts.stack.servers import RESEND_SECONDS
 
 from .world import World
@@ -99,18 +94,9 @@ class Heard:
 
 def firing_of(case: Case, paging: Paging) -> dict[float, list[dict[str, str]]]:
     """The alerts that fire in the situation, by second."""
-    length = case.hours * 3600
-    read = "\n".join(path.read_text(encoding="utf-8") for path in paging.rule_files)
-    series = case.world.scraped(
-        build(case.world.situation(case.name, case.hours), SCRAPE, length, read=read)
-    )
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        prometheus(Path(folder)) as url,
-        closing(Ruler(url, SCRAPE, length)) as ruler,
-    ):
-        ruler.load(series)
-        return ruler.firing(paging.rule_files)
+    length, world = case.hours * 3600, case.world
+    series = build_read(world.situation(case.name, case.hours), SCRAPE, length, paging)
+    return run_ruler(world.scraped(series), SCRAPE, length, paging)
 
 
 def heard(case: Case, firing: Mapping[float, list[dict[str, str]]], paging: Paging) -> list[Heard]:

@@ -31,6 +31,7 @@ class Job:
         log_folder: of torchrun's logs; None for one in the job's folder.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
+        plugin: whether the ranks' NCCL loads our plugin, which records them without ``attach``.
         summary_to: destinations of summaries, each SINK or SINK:TARGET.
         hang_timeout_seconds: time without progress that is a hang, 20 median steps at least; 0
             watches no rank.
@@ -57,6 +58,7 @@ class Job:
     log_folder: Path | None = None
     serve: str = ""
     log_json: bool = False
+    plugin: bool = False
     summary_to: tuple[str, ...] = ()
     hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
     pause_timeout_seconds: float = PAUSE_TIMEOUT_SECONDS

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from lockstep.commands.plugin import plugin_settings
 from lockstep.hangs.node_watch import watch_for_hangs
 from lockstep.hangs.worker_server import flight_recorder_settings
 from lockstep.identity.job_id import launched_job_id, scheduled_job_of
@@ -308,6 +309,8 @@ def _worker_environment(job: Job, first_attempt: int = 0) -> Iterator[None]:
     added |= flight_recorder_settings(os.environ)
     if job.log_json:
         added[SWITCH] = "1"
+    if job.plugin:
+        added |= plugin_settings(os.environ)
     # What is not given stays as the scheduler has it.
     if job.description.queue:
         added["LOCKSTEP_QUEUE"] = job.description.queue
@@ -392,6 +395,11 @@ def _print_outcome(job: Job, exit_code: int) -> None:
     is_flag=True,
     envvar="PET_MODULE",
     help="PROGRAM is a module, as for python -m.",
+)
+@click.option(
+    "--plugin",
+    is_flag=True,
+    help="Have NCCL load Lockstep's plugin: steps and hangs of a program without a line of ours.",
 )
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

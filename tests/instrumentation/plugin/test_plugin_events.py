@@ -1,11 +1,13 @@
 """The plugin keeps each collective and ends none of NCCL's calls otherwise than with success."""
 
-import os
+import ctypes
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from lockstep.commands.plugin import FOLLOWING, LOADED, plugin, plugin_path, plugin_settings
 from lockstep_records.files.jobs import list_attempts, list_pages
 from lockstep_records.nccl.launches import read_launches
 from lockstep_records.page.reader import Page, read_page, read_rows
@@ -13,18 +15,6 @@ from lockstep_records.page.reader import Page, read_page, read_rows
 from .ranks import compile_driver, ddp, run_ranks
 
 STEPS, LAYERS = 60, 4
-
-
-@pytest.fixture
-def root(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder of jobs on a tmpfs."""
-    folder = Path("/dev/shm") / tmp_path_factory.mktemp("nccl").name  # noqa: S108  # removed below
-    folder = folder.with_name(f"{folder.name}-{os.getpid()}")
-    folder.mkdir()
-    yield folder
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()
 
 
 def pages_of(job: Path) -> list[Page]:
@@ -125,3 +115,11 @@ def test_a_rank_that_was_killed_leaves_its_page_and_ends_nothing_else(root: Path
     crashed = pages_of(job)[2]
     assert crashed.state["step"] in {89, 90}  # as the first or the last collective ends a step
     assert sum(read_launches(crashed.path).by_communicator.values()) == 90 * LAYERS + 1
+
+
+def test_the_command_prints_the_lines_that_load_it_and_keeps_another_behind_it() -> None:
+    path = str(plugin_path())
+    assert CliRunner().invoke(plugin, ["--path"]).output == f"{path}\n"
+    assert plugin_settings({}) == plugin_settings({LOADED: path}) == {LOADED: path}
+    assert plugin_settings({LOADED: "comma"}) == {LOADED: path, FOLLOWING: "comma"}
+    assert ctypes.CDLL(path).ncclProfiler_v7

@@ -1,0 +1,82 @@
+"""A job without a line of ours, in the whole stack: its hang is paged with rank and node."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .ranks import start_ranks
+
+LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
+MISSING = 2
+
+
+def lockstep(*words: object) -> str:
+    command = [*LOCKSTEP, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextmanager
+def watched(root: Path, folder: Path) -> Iterator[Path]:
+    """An agent of the node, Prometheus, Alertmanager and the pager; the pages of the latter."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    options = ("--dir", str(root), "--state", str(folder / "state"), "--node", "node-7")
+    intervals = ("--tick", "1s", "--hang-timeout", "5s")
+    agent = subprocess.Popen(
+        [*LOCKSTEP, "agent", "--listen", address, *options, *intervals], stderr=subprocess.DEVNULL
+    )
+    try:
+        fast = ("--interval", "1s", "--group-interval", "1s")
+        lockstep("stack", "up", "--dir", folder / "stack", "--target", address, *fast)
+        yield folder / "stack" / "pages.jsonl"
+        lockstep("stack", "down", "--dir", folder / "stack")
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def firing(pages: Path, seconds: float) -> list[dict[str, Any]]:
+    """The alerts of the first page of the job."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        lines = pages.read_text(encoding="utf-8").splitlines() if pages.exists() else []
+        for page in map(json.loads, lines):
+            if page["group_labels"].get("incident") == "job":
+                alerts: list[dict[str, Any]] = page["alerts"]
+                return alerts
+        time.sleep(0.5)
+    raise AssertionError(pages.read_text() if pages.exists() else "no page came")
+
+
+@pytest.mark.server
+@pytest.mark.timeout(240)
+def test_a_hang_without_a_line_is_paged_within_a_minute_with_rank_and_node(
+    root: Path, tmp_path: Path
+) -> None:
+    named = {"LOCKSTEP_NODE": "node-7"}
+    with (
+        watched(root, tmp_path) as pages,
+        start_ranks(root, ranks=8, steps=1000, environment=named, hang_rank=MISSING, hang_step=400),
+    ):
+        text = json.dumps(firing(pages, 60))
+        state = json.loads((tmp_path / "stack" / "stack.json").read_text(encoding="utf-8"))
+        job, board = root / "jobs" / "job", tmp_path / "board.html"
+        signs = ("--signs-from", state["prometheus"]["url"], "--board", board)
+        report = json.loads(lockstep("report", job, "--json", "-", *signs))
+        jobs = lockstep("jobs", "--dir", root)
+    assert f"rank {MISSING}" in text
+    assert "node-7" in text
+    assert "NCCL's plugin alone tells of this job" in " ".join(report["notes"])
+    assert "job" in jobs
+    assert "Lockstep: job</h1>" in board.read_text(encoding="utf-8")

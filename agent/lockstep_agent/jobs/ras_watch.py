@@ -228,7 +228,11 @@ class RasWatch:
             job = self._jobs.get(key)
             if job is None:
                 continue
-            limit = max(self._timeout_seconds, _RECOVERED_STOPS * job.longest_stop_seconds)
+            has_pages = any(each.pid in pages.jobs for each in of_job)
+            # That they stand is the pages' word; here it is only asked for whom they wait.
+            limit = 0.0
+            if not has_pages:
+                limit = max(self._timeout_seconds, _RECOVERED_STOPS * job.longest_stop_seconds)
             finding = None
             # Nothing of old answers is known to be so now.
             if job.history.num_polls and now - job.answered_seconds < _STALE_SECONDS:
@@ -247,7 +251,7 @@ class RasWatch:
                 answered_seconds=job.answered_seconds,
                 moved_seconds=job.history.moved_seconds,
                 first_seconds=job.first_seconds,
-                has_pages=any(each.pid in pages.jobs for each in of_job),
+                has_pages=has_pages,
             )
 
     def _log_once(self, text: str) -> None:

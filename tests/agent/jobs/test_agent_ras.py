@@ -111,6 +111,14 @@ def mesh(tmp_path: Path) -> Iterator[Mesh]:
     ranks.end()
 
 
+class OwnProcesses(NcclProcesses):
+    """Those that this test has started: other programs of the machine may use NCCL too."""
+
+    def _pids(self) -> Iterator[int]:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+        return map(int, children.split())
+
+
 class Watch:
     """The agent's watch and its two collectors, with a clock that goes on by a poll."""
 
@@ -119,7 +127,7 @@ class Watch:
         self.pages = PageStore(root, Path("/proc"), cluster="east")
         self.watch = RasWatch(
             self.pages,
-            NcclProcesses(settled_seconds=settled_seconds),
+            OwnProcesses(settled_seconds=settled_seconds),
             PodNames(root),
             120.0,
             cluster="east",
@@ -287,3 +295,25 @@ def test_a_page_that_tells_of_progress_or_of_no_step_yet_saves_the_question(
     found = Watch(root, mesh).polls(MOVES)
     assert mesh.questions == asks
     assert training.JOB_SEEN.name not in found or os.getuid() != 0
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        (("sync", "sync"), {("3", "unknown", "behind_in_launches_by_ras")}),
+        (("sync", "backward"), {("1", "backward", "outside_of_waits")}),
+    ],
+)
+def test_a_hang_that_pages_leave_open_names_the_rank_that_nccl_names(
+    root: Path, mesh: Mesh, phases: tuple[str, ...], expected: set[tuple[str, ...]]
+) -> None:
+    for rank, phase in enumerate(phases):
+        page = LivePage(root, rank=rank, job_id="4242", world_size=8)
+        page.replace_identity(pid=mesh.pids[rank])
+        page.step(1)
+        page.phase(phase, ago_seconds=200)
+    watch = Watch(root, mesh)
+    found = watch.polls(*[BEHIND] * 3)
+    assert {labels[3:] for labels in found[training.HANG_MISSING.name]} == expected
+    names_others = "names others: rank 3" in watch.hangs.recent.json.decode()
+    assert names_others == ("backward" in phases)

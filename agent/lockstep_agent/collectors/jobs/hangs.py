@@ -7,7 +7,7 @@ ranks that plain torchrun or a batch system started.
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from lockstep_records.page.reader import Page
 _log = logging.getLogger(__name__)
 _MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at the same place
 _GONE, _UNKNOWN = "gone", "unknown"
+_WORDS = ("named", "why", "evidence")
 _EVIDENCE = {
     "behind": "behind_in_launches_by_ras",
     "ahead": "alone_ahead_in_launches_by_ras",
@@ -92,13 +93,14 @@ class Hangs:
         """Number of hung ranks of each job, the first to stop, and those the others wait for."""
         yield from self._pages.readings(self.name, self._job_readings)
         followed = {job.job_id for job in self._pages.jobs()}
-        for job in self._watch.jobs if self._watch else ():
+        watch = self._watch
+        for cluster, job in ((watch.cluster, job) for job in watch.jobs) if watch else ():
             kind = job.finding.kind if job.finding and not job.has_pages else "unseen"
             hang = judge_launches(job, self._node) if kind == "hang" else None
             # Where nothing is known no series says that all is well.
             if kind in {"hang", "moving"}:
                 followed.add(job.job_id)
-                yield from self._readings_of(self._watch.cluster, job.job_id, hang)
+                yield from self._readings_of(cluster, job.job_id, hang)
         for job_id in set(self._open_events) - followed:
             self._end_event(job_id)
 
@@ -140,7 +142,7 @@ class Hangs:
         gone = {s.rank for s in hang.states if s.process == GONE and s.phase != FINISHED}
         phases = {s.rank: _GONE if s.rank in gone else s.phase for s in hang.states}
         first = next(page for page in pages if page.identity["rank"] == hung[0].rank)
-        return JobHang(
+        by_pages = JobHang(
             hung=tuple(hung),
             missing=tuple((str(rank), self._node, phases[rank]) for rank in found.ranks),
             named=f"the others wait for {rank_words(found.ranks)}" if found.ranks else "",
@@ -150,6 +152,25 @@ class Hangs:
             attempt=first.identity["attempt"],
             since_seconds=first.progress_wall_seconds,
         )
+        return self._with_launches(by_pages, job)
+
+    def _with_launches(self, hang: JobHang, job: JobSnapshot) -> JobHang:
+        """The hang with whom NCCL's status socket names, where the pages of this node name nobody.
+
+        Where both name ranks, and others, that is shown.
+        """
+        for seen in self._watch.jobs if self._watch else ():
+            is_same = (seen.job_id, seen.user) == (job.job_id, job.owner)
+            if not is_same or seen.finding is None or seen.finding.kind != "hang":
+                continue
+            found = judge_launches(seen, self._node)
+            if not hang.missing:
+                words = {name: getattr(found, name) for name in _WORDS}
+                return replace(hang, missing=found.missing, **words)
+            if {rank for rank, *_ in found.missing} != {rank for rank, *_ in hang.missing}:
+                why = f"{hang.why}; NCCL's status socket names others: {found.named}"
+                return replace(hang, why=why)
+        return hang
 
     def _update_event(self, job_id: str, labels: tuple[str, ...], hang: JobHang) -> None:
         """Keeps the hang's event up to date; the begin of a hang is logged once."""

@@ -353,6 +353,8 @@ static void write_row(const Pending *pended, bool is_timed)
 /* Writes the rows that are complete, in order; those that wait for too long without their ends. */
 static void write_rows(bool are_all)
 {
+    if (pending_count == 0)
+        return;
     /* A run of one kind in the first forward looks like steps, until something else comes. */
     bool are_held = since_anchor < HOLD_EVENTS && now_ns() - anchor_since_ns < HOLD_NS;
     while (pending_count) {
@@ -428,7 +430,8 @@ void track(void)
         if (collective == NULL)
             break;
         take_in(collective, ++tracked);
-        write_rows(false);
+        if (pending_count == PENDING)
+            write_rows(false);
     }
     write_rows(false);
     __atomic_clear(&tracking, __ATOMIC_RELEASE);

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep_outcomes.progress.launches import LateRank, LaunchFinding
+from lockstep_outcomes.progress.launch_finding import LateRank, LaunchFinding
 from lockstep_records.nccl.ras_answer import ProcessDevice
 from lockstep_reports.readers.inspector_steps import Operations
 from lockstep_reports.recording.steps import Member

@@ -21,6 +21,10 @@ _MAX_SAMPLES, _MAX_ROUNDS, _CONVERGED_SECONDS = 64, 20, 1e-5
 # Of a step's operations, that a rank may lack before its time in them is unknown.
 _MAX_LOST_RATIO = 0.25
 _MIN_RECORDED_RATIO = 0.3
+# A wait of a second beside work shortens the next gap by one, else by none.
+_OVERLAPPED_SLOPE, _MIN_SLOPE_STEPS, _MIN_MEMBERS, _MAX_POSITIONS = -0.5, 10, 4, 1 << 10
+_NO_GAP_SECONDS = 1e-4
+_MIN_LEAD_RATIO = 0.6
 
 
 class TooFewError(ValueError):
@@ -123,8 +127,8 @@ def find_steps(operations: Operations, num_ranks: int) -> FoundSteps:
     common = np.where(is_shared, keys.time[keys.of], time - offsets[operations.row])
     ends = np.full(num_ranks, np.nan)
     np.fmax.at(ends, operations.row[is_shared], common[is_shared])
-    own = _exposed_seconds(operations, common) if is_traced else operations.seconds
     step_of_key, step = (_steps_at(each, bounds, end) for each in (keys.time, common))
+    own = _exposed_seconds(operations, keys, common, step) if is_traced else operations.seconds
     is_inside = step >= 0
     cells = operations.row[is_inside] * len(bounds) + step[is_inside]
     sync = np.zeros(shape)
@@ -151,16 +155,72 @@ def _steps_at(time: Matrix, bounds: Matrix, end: float) -> Integers:
     return np.where(time > end, -1, np.searchsorted(bounds, time, side="right") - 1)
 
 
-def _exposed_seconds(operations: Operations, ended: Matrix) -> Matrix:
-    """Of each operation, the time in which no earlier one of the rank ran: seconds [operations]."""
-    exposed = np.empty(len(ended))
+def _exposed_seconds(operations: Operations, keys: _Keys, ended: Matrix, step: Integers) -> Matrix:
+    """Of each operation the time that held up its rank: seconds [operations].
+
+    Not what an earlier operation of the rank covers. Of operations beside which the rank computes,
+    or between which it does nothing, only the longest wait counts: the others are parts of it.
+    """
+    order, exposed = np.empty(len(ended), dtype=np.int64), np.empty(len(ended))
     for first, last in _row_bounds(operations.row):
-        begin = ended[first:last] - operations.seconds[first:last]
-        order = np.argsort(begin, kind="stable")
-        end = ended[first:last][order]
-        reached = np.append(-np.inf, np.maximum.accumulate(end)[:-1])
-        exposed[first + order] = np.maximum(end - np.maximum(begin[order], reached), 0.0)
-    return exposed
+        own = np.argsort((ended - operations.seconds)[first:last], kind="stable")
+        order[first:last] = first + own
+        reached = np.append(-np.inf, np.maximum.accumulate(ended[first:last][own])[:-1])
+        exposed[first:last] = reached
+    end, seconds = ended[order], operations.seconds[order]
+    begin, index = end - seconds, np.arange(len(end))
+    exposed = np.maximum(end - np.maximum(begin, exposed), 0.0)
+    begins = np.append(True, (np.diff(step[order]) != 0) | (np.diff(operations.row) != 0))
+    gap = np.append(np.where(begins[1:], np.nan, begin[1:] - end[:-1]), np.nan)
+    position = np.minimum(
+        index - np.maximum.accumulate(np.where(begins, index, 0)), _MAX_POSITIONS - 1
+    )
+    of = keys.of[order]
+    shortest = np.where(of >= 0, keys.shortest[of], seconds)
+    wait = seconds - shortest
+    is_sample = operations.is_sample[order]
+    group = operations.row * np.int64(_MAX_POSITIONS) + position
+    is_beside = _are_overlapped(group, of, is_sample, wait, gap)
+    goes_on = is_beside[position] & ~np.isnan(gap) | (gap < _NO_GAP_SECONDS)
+    chains = np.flatnonzero(np.append(True, ~goes_on[:-1]))
+    least = np.add.reduceat(np.minimum(exposed, shortest), chains)
+    held = np.minimum(np.add.reduceat(exposed, chains), least + np.maximum.reduceat(wait, chains))
+    result = np.zeros(len(end))
+    result[order[np.append(chains[1:], len(end)) - 1]] = held
+    return result
+
+
+def _are_overlapped(
+    group: Integers, of: Integers, is_sample: Flags, wait: Matrix, gap: Matrix
+) -> Flags:
+    """Whether ranks compute beside the operation at each position of a step [positions].
+
+    ``group`` is the rank times the number of positions, and the position [operations].
+
+    Then what a rank waits longer, the gap to its next operation is shorter. Held against each
+    other are the changes of each rank from step to step, beyond the median of all, and of the
+    ranks the median counts: so no rank that is late, for however long, makes up the answer.
+    """
+    num_keys = int(of.max()) + 1
+    num_members = np.bincount(of[of >= 0], minlength=num_keys)
+    chosen = (of >= 0) & is_sample & ~np.isnan(gap) & (num_members[of] >= _MIN_MEMBERS)
+    group = group[chosen]
+    longer, shorter = (
+        _beyond(each[chosen] - _medians(each[chosen], of[chosen], num_keys)[of[chosen]], group)
+        for each in (wait, gap)
+    )
+    counts = np.bincount(group, minlength=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.bincount(group, longer * shorter) / np.bincount(group, longer**2)
+    has_slope = np.flatnonzero((counts >= _MIN_SLOPE_STEPS)[: len(slope)] & ~np.isnan(slope))
+    median = _medians(slope[has_slope], has_slope % _MAX_POSITIONS, _MAX_POSITIONS)
+    return np.asarray(median < _OVERLAPPED_SLOPE)
+
+
+def _beyond(values: Matrix, group: Integers) -> Matrix:
+    """Values less the mean of their group."""
+    count, total = np.bincount(group), np.bincount(group, values)
+    return values - (total / np.maximum(count, 1))[group]
 
 
 def _lost(
@@ -222,16 +282,22 @@ def _times(operations: Operations, *, is_traced: bool) -> Matrix:
     key = np.stack([operations.row, operations.communicator, operations.written])
     begins = np.flatnonzero(np.append(True, np.any(np.diff(key, axis=1) != 0, axis=0)))
     lengths = np.diff(np.append(begins, key.shape[1]))
-    fraction = (np.arange(key.shape[1]) - np.repeat(begins, lengths) + 1) / np.repeat(
-        lengths, lengths
-    )
+    nth = np.arange(key.shape[1]) - np.repeat(begins, lengths) + 1
     since = np.empty(key.shape[1])
     for first, last in _row_bounds(operations.row):
         dumps, index = np.unique(operations.written[first:last], return_inverse=True)
         between = np.diff(dumps)
         usual = float(np.median(between)) if len(between) else 1.0
         since[first:last] = np.append(usual, between)[index]
-    ended: Matrix = operations.written - since * (1 - fraction)
+    spacing = since[begins] / lengths
+    _, group = np.unique(key[:2, begins], axis=1, return_inverse=True)
+    # The last dump has what came since the one before, but not until its end.
+    last_run = np.full(int(group.max()) + 1, 0)
+    np.maximum.at(last_run, group, np.arange(len(group)))
+    usual_spacing = _medians(spacing, group, len(last_run))
+    spacing[last_run] = np.minimum(spacing[last_run], usual_spacing)
+    spacing = np.repeat(spacing, lengths)
+    ended: Matrix = operations.written - since + spacing * nth
     return ended
 
 
@@ -337,6 +403,9 @@ def _bounds(operations: Operations, keys: _Keys, *, is_traced: bool) -> tuple[Ma
             "needed, recorded without gaps."
         )
     starts = np.array(period.starts)
+    # Without gaps any collective may begin a period: what precedes the first is a step but for it.
+    if not is_traced and _MIN_LEAD_RATIO * period.length <= starts[0] < period.length:
+        starts = np.append(0, starts)
     bounds = keys.time[own[starts]]
     if is_traced:
         bounds = np.minimum(bounds - keys.shortest[own[starts]], bounds)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ..report_command import report_json, reported, run_report
@@ -46,6 +47,7 @@ LATE = {
                                          late=late(4, 25)), 4, 25),
     "64 ranks": (InspectedJob(num_ranks=64, late=late(41, 30), plan=DATA_PARALLEL), 41, 30),
 }  # fmt: skip
+OVERLAPPED_LATE = InspectedJob(plan=OVERLAPPED, has_traces=True, late=late(1, 4.0, None))
 HEALTHY = {
     "two ranks": InspectedJob(num_ranks=2),
     "traces and a clock ahead": InspectedJob(has_traces=True, clocks={3: 5.0}),
@@ -68,6 +70,23 @@ def test_the_late_rank_is_named_with_its_lateness(name: str, tmp_path: Path) -> 
     assert len(analysis.steps.numbers) == pytest.approx(
         job.steps, rel=0.5 if job.ring < 99 else 0.03
     )
+
+
+def test_of_collectives_beside_work_only_the_longest_wait_counts(tmp_path: Path) -> None:
+    analysis = reported(OVERLAPPED_LATE.write(tmp_path))
+    assert analysis.verdict.ranks == (1,)
+    # The sum of their waits is 84 ms; the step is 24 ms longer.
+    assert 0.010 < analysis.episodes[0].late_seconds < 0.030
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_the_longest_duration_and_the_lowest_bandwidth_are_the_victims(name: str) -> None:
+    job, late_rank, _ = LATE[name]
+    means = [np.mean([r.end - r.begin for r in records]) for records in job.record()]
+    bandwidths = [
+        np.mean([r.size_bytes / (r.end - r.begin) for r in records]) for records in job.record()
+    ]
+    assert late_rank not in {int(np.argmax(means)), int(np.argmin(bandwidths))}
 
 
 @pytest.mark.parametrize("name", HEALTHY)

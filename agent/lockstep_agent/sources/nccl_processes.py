@@ -115,7 +115,7 @@ class NcclProcesses:
 
     def find(self) -> list[NcclProcess]:
         """Those that may be asked now; of one whose version is too old or unknown nobody."""
-        before, tables = self._records, dict[int, list[_Listener]]()
+        before, tables = self._records, dict[int, list[Listener]]()
         self._records = {}
         for pid in self._pids():
             start = _start_ticks(self.procfs, pid)
@@ -136,7 +136,7 @@ class NcclProcesses:
             yield from map(int, islice(names, _MAX_PROCESSES))
 
     def _read_process(
-        self, pid: int, start: int, tables: dict[int, list["_Listener"]]
+        self, pid: int, start: int, tables: dict[int, list["Listener"]]
     ) -> NcclProcess | None:
         folder = self.procfs / str(pid)
         try:
@@ -208,13 +208,15 @@ def _find_version(descriptor: int) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listener:
+class Listener:
+    """A socket that listens, and its user, by the kernel's table."""
+
     address: str
     port: int
     user: int
 
 
-def _listeners(folder: Path) -> Iterator[_Listener]:
+def _listeners(folder: Path) -> Iterator[Listener]:
     """Sockets that listen in the network namespace of a process; the kernel lists them first."""
     for name in ("tcp6", "tcp"):
         try:
@@ -225,7 +227,7 @@ def _listeners(folder: Path) -> Iterator[_Listener]:
             columns = line.split()
             if len(columns) > 7 and columns[3] == _LISTENS:  # noqa: PLR2004  # the user's is the 8th
                 address, _, port = columns[1].partition(":")
-                yield _Listener(_address(address), int(port, 16), int(columns[7]))
+                yield Listener(_address(address), int(port, 16), int(columns[7]))
 
 
 def _addresses(folder: Path) -> Iterator[str]:
@@ -261,23 +263,21 @@ def still_listens(procfs: Path, process: NcclProcess) -> bool:
         listeners = list(_listeners(procfs / str(process.pid)))
     except OSError:
         return False
-    found = _find_listener(endpoint.network, endpoint.user, endpoint.port, listeners)
+    found = find_endpoint(endpoint.network, endpoint.user, endpoint.port, listeners)
     return found == endpoint
 
 
 def _endpoint(
-    environment: Mapping[str, str], network: int, user: int, listeners: list[_Listener]
+    environment: Mapping[str, str], network: int, user: int, listeners: list[Listener]
 ) -> Endpoint | None:
     if environment.get("NCCL_RAS_ENABLE") == "0":
         return None
     text = environment.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
     port = int(text) if text.isdecimal() and len(text) <= 5 else _PORT  # noqa: PLR2004  # 65535
-    return _find_listener(network, user, port, listeners)
+    return find_endpoint(network, user, port, listeners)
 
 
-def _find_listener(
-    network: int, user: int, port: int, listeners: list[_Listener]
-) -> Endpoint | None:
+def find_endpoint(network: int, user: int, port: int, listeners: list[Listener]) -> Endpoint | None:
     """The socket of a user; None without one, and where another user would answer there."""
     same_port = [each for each in listeners if each.port == port]
     for own in same_port:

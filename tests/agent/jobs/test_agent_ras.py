@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,14 @@ from lockstep_agent.collectors.jobs.ras import Ras
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.ras_watch import RasWatch
 from lockstep_agent.sources import ras_socket
-from lockstep_agent.sources.nccl_processes import NcclProcesses
+from lockstep_agent.sources.nccl_processes import Listener, NcclProcesses, find_endpoint
 from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import training
 from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_reports.jobs_command import jobs
 
 from ..live_page import LivePage
+from .test_agent_namespaces import may_unshare
 
 MOVES, BEHIND, SILENT = "A: 5 5 5 5 5 5 5 5", "A: 7 7 7 6 7 7 7 7", "A: 7 7 7 x 7 7 7 7"
 POLL_SECONDS = 30.0
@@ -61,13 +62,20 @@ time.sleep(3600)
 class Mesh:
     """Ranks of a job as processes of this machine; the first one answers."""
 
-    def __init__(self, folder: Path, library: str = "libnccl.so.2.28.9", **variables: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        library: str = "libnccl.so.2.28.9",
+        *,
+        inside: Sequence[str] = (),
+        **variables: str,
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.answer, path = folder / f"answer-{self.port}", folder / library
         if not path.exists():
             path.write_bytes(b"\0" * 8192)
-        arguments = [sys.executable, "-I", "-S", "-c", RANK]
+        arguments = [*inside, sys.executable, "-I", "-S", "-c", RANK]
         arguments += [str(path), str(self.port), str(self.answer)]
         self._ranks = [
             subprocess.Popen(
@@ -77,6 +85,7 @@ class Mesh:
                     "LOCAL_RANK": str(rank),
                     "WORLD_SIZE": "8",
                     "NCCL_RAS_ADDR": f"localhost:{self.port}",
+                    "PATH": os.environ["PATH"],
                     **variables,
                 },
                 stdout=subprocess.PIPE,
@@ -228,6 +237,40 @@ def test_two_jobs_of_a_user_on_one_port_are_told_apart_by_their_processes(
         assert kinds == {"4242": "hang", "77": "moving"}
     finally:
         other.end()
+
+
+_IN_A_NETWORK = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$0" "$@"')
+
+
+@pytest.mark.skipif(not may_unshare(), reason="PID namespaces take privileges")
+def test_a_job_in_network_namespaces_of_its_own_is_asked_there(root: Path, tmp_path: Path) -> None:
+    mesh = Mesh(tmp_path, inside=_IN_A_NETWORK, SLURM_JOB_ID="4242")
+    try:
+        found = Watch(root, mesh).polls(MOVES, "A: 6 6 6 6 6 6 6 6")
+        assert found[training.JOB_SEEN.name] == {(*JOB, "ras", "moving"): 1}
+    finally:
+        mesh.end()
+
+
+LISTENERS = {
+    "own": ([("127.0.0.1", 1)], "127.0.0.1"),
+    "own, on the other family": ([("::1", 1)], "::1"),
+    "own, on every address": ([("::", 1)], "::1"),
+    "several processes of the user": ([("::1", 1), ("::1", 1)], "::1"),
+    "a stranger on each family": ([("::1", 2), ("127.0.0.1", 1)], "127.0.0.1"),
+    "a stranger": ([("127.0.0.1", 2)], None),
+    "a stranger nearer than the user": ([("::", 1), ("::1", 2)], None),
+    "a stranger behind every address": ([("127.0.0.1", 1), ("::", 2)], None),
+    "nobody": ([], None),
+}
+
+
+@pytest.mark.parametrize("name", LISTENERS)
+def test_nobody_is_asked_where_a_stranger_could_answer(name: str) -> None:
+    rows, expected = LISTENERS[name]
+    listeners = [Listener(address, 28028, user) for address, user in rows]
+    endpoint = find_endpoint(7, 1, 28028, [*listeners, Listener("127.0.0.1", 1, 2)])
+    assert (endpoint and endpoint.address) == expected
 
 
 ANSWERS = {

@@ -1,5 +1,7 @@
 """The kinds of arrays that recordings, scores and replays are made of; docstrings add the shape."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,17 @@ Integers = NDArray[np.int64]
 
 Seconds = NDArray[np.floating]
 """Seconds as precise as they were written: published traces hold float32, our own float64."""
+
+
+def zeros(shape: tuple[int, ...]) -> Matrix:
+    """Zeros that take no memory, and are not written to."""
+    return np.broadcast_to(np.float64(0.0), shape)
+
+
+def is_zero(values: Matrix) -> bool:
+    """Whether these are ``zeros``, without a look at each of them."""
+    return not any(values.strides) and bool(values.size) and not values.flat[0]
+
 
 # Codes of `struct`, as layouts declare them, in numpy's names; all little-endian.
 _CODES = {
@@ -36,3 +49,45 @@ def dtype_of(section: Section) -> np.dtype[np.void]:
             "itemsize": section.size,
         }
     )
+
+
+class GrowingMatrix:
+    """A matrix [ranks, steps] that takes memory from the first row on that differs from others.
+
+    Of most jobs many fields are zero or unknown throughout.
+    """
+
+    def __init__(self, shape: tuple[int, int], kind: type[np.floating]) -> None:
+        self._shape, self._kind = shape, kind
+        self._constant: float | None = None
+        self._values: Matrix | None = None
+
+    def fill(self, row: int, columns: Integers, values: Matrix) -> None:
+        """Sets a row, NaN but in some columns."""
+        if self._values is None:
+            constant = float(values[0]) if len(values) else math.nan
+            is_whole = len(columns) == self._shape[1] and _is_constant(values, constant)
+            is_whole |= math.isnan(constant) and bool(np.isnan(values).all())
+            if is_whole and (self._constant is None or _is_same(self._constant, constant)):
+                self._constant = constant
+                return
+            before = math.nan if self._constant is None else self._constant
+            self._values = np.full(self._shape, before, dtype=self._kind)
+        self._values[row] = np.nan
+        self._values[row, columns] = values
+
+    @property
+    def values(self) -> Matrix:
+        """The matrix, which is not written to."""
+        if self._values is None:
+            constant = math.nan if self._constant is None else self._constant
+            return np.broadcast_to(self._kind(constant), self._shape)
+        return self._values
+
+
+def _is_same(first: float, second: float) -> bool:
+    return first == second or (math.isnan(first) and math.isnan(second))
+
+
+def _is_constant(values: Matrix, constant: float) -> bool:
+    return bool((values == constant).all())

@@ -6,51 +6,84 @@ values.
 
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
+
+_HALF = 0.5
 
 
-def _reduce(
-    reduce: Callable[..., Any], values: Matrix, axis: int | None, quick: Callable[..., Any] | None
-) -> Matrix:
-    """By ``reduce``, which leaves NaN out; by its quick form where there is none to leave out."""
+def _reduce(reduce: Callable[..., Any], values: Matrix, axis: int | None) -> Matrix:
+    """By ``reduce``, which leaves NaN out."""
     if not values.size:
-        return np.full(() if axis is None else np.delete(values.shape, axis), np.nan)
-    if quick is not None and not np.isnan(values).any():
-        return np.asarray(quick(values, axis=axis))
+        return _unknown(values, axis)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN|Mean of empty", RuntimeWarning)
         return np.asarray(reduce(values, axis=axis))
 
 
+def _unknown(values: Matrix, axis: int | None) -> Matrix:
+    return np.full(() if axis is None else np.delete(values.shape, axis), np.nan)
+
+
 def median(values: Matrix, axis: int | None = None) -> Matrix:
     """Median over an axis, or over all."""
-    # nanmedian takes several times as long, and most recordings have no gap.
-    return _reduce(np.nanmedian, values, axis, np.median)
+    if not values.size:
+        return _unknown(values, axis)
+    ordered, counts = _sort(values, axis)
+    lower, upper = (_take(ordered, number) for number in ((counts - 1) // 2, counts // 2))
+    return np.asarray((lower + upper) / 2)
 
 
 def mean(values: Matrix, axis: int | None = None) -> Matrix:
     """Mean over an axis, or over all."""
-    return _reduce(np.nanmean, values, axis, None)
+    return _reduce(np.nanmean, values, axis)
 
 
 def quantile(values: Matrix, share: float, axis: int | None = None) -> Matrix:
     """Quantile over an axis, or over all; ``share`` 0.25 is the lower quartile."""
-    return _reduce(partial(np.nanquantile, q=share), values, axis, partial(np.quantile, q=share))
+    if not values.size:
+        return _unknown(values, axis)
+    ordered, counts = _sort(values, axis)
+    position = share * np.maximum(counts - 1, 0)
+    number = np.floor(position).astype(np.int64)
+    part = (position - number).astype(values.dtype)
+    lower, upper = (_take(ordered, np.minimum(n, counts - 1)) for n in (number, number + 1))
+    between = upper - lower
+    # From the nearer end, which is exact at both, as NumPy's own is.
+    from_lower, from_upper = lower + between * part, upper - between * (1 - part)
+    return np.asarray(np.where(part < _HALF, from_lower, from_upper))
+
+
+def _sort(values: Matrix, axis: int | None) -> tuple[Matrix, Integers]:
+    """The values in order along the last axis, unknown ones last, and how many are known [...].
+
+    The sort uses vectors of numbers, which makes it five times as quick as a selection.
+    """
+    lanes = values.reshape(-1) if axis is None else np.moveaxis(values, axis, -1)
+    ordered = np.array(lanes, order="C")
+    ordered.sort(axis=-1)
+    if np.isnan(ordered[..., -1]).any():
+        return ordered, np.asarray(np.count_nonzero(~np.isnan(ordered), axis=-1))
+    return ordered, np.full(ordered.shape[:-1], ordered.shape[-1])
+
+
+def _take(ordered: Matrix, number: Integers) -> Matrix:
+    """The n-th value of each lane; of a lane without known ones its NaN."""
+    taken = np.take_along_axis(ordered, np.maximum(number, 0)[..., None], axis=-1)
+    return np.asarray(taken[..., 0])
 
 
 def lowest(values: Matrix, axis: int) -> Matrix:
     """Minimum over an axis."""
-    return _reduce(np.nanmin, values, axis, None)
+    return _reduce(np.nanmin, values, axis)
 
 
 def highest(values: Matrix, axis: int) -> Matrix:
     """Maximum over an axis."""
-    return _reduce(np.nanmax, values, axis, None)
+    return _reduce(np.nanmax, values, axis)
 
 
 def number(value: float | np.float64 | Matrix) -> float | None:

@@ -53,12 +53,18 @@ _FIELDS = dict.fromkeys([*(field for field, _ in _NAMES.values()), "present"])
 # Without the room in a row for extras that may come.
 _FULL = np.dtype([(n, ("<f8", (len(EXTRAS),)) if n == "extras" else ROW_DTYPE[n]) for n in _FIELDS])
 _BRIEF = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "seconds", "phase_seconds")])
+_SURVEY = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "phase_seconds")])
 _NO_ROWS, _NO_BRIEF = np.empty(0, dtype=_FULL), np.empty(0, dtype=_BRIEF)
 _MAX_SIDE_BYTES = 256 << 10
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _STREAMS = 16
 """Files fetched at once: a store answers each after tens of milliseconds."""
 _MAX_SENTENCES = 5
+_STATE = ("steps", "step")
+_PERIODIC = (
+    "allocator_retries", "loader_workers", "batches_ahead", "sync_rounds", "independent_rounds",
+    "staleness_sum", "unseen", "unphased_ratio", "collection_seconds", "device_stride",
+)  # fmt: skip
 # Of what the rank that is told best has; less, and its silence would look like health.
 _LEAST_SHARE = 0.5
 Item = TypeVar("Item")
@@ -291,7 +297,10 @@ class _AttemptSource:
         if identity["rank"] in self._ranks:
             raise PageError("identity", f"a second page of rank {identity['rank']} is left out")
         self._ranks.add(identity["rank"])
-        node.pages.append(page)
+        # A page has hundreds of numbers, of which a report needs a few.
+        state = {name: page.state[name] for name in _STATE}
+        periodic = {name: page.periodic[name] for name in _PERIODIC}
+        node.pages.append(replace(page, state=state, periodic=periodic))
 
     def survey_again(self) -> None:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
@@ -306,6 +315,7 @@ class _AttemptSource:
                 rank, steps = page.identity["rank"], page.state["steps"]
                 brief = _NO_BRIEF if rows is None else rows[rank]
                 # Most ranks have the same steps.
+                brief = _trim(brief, _SURVEY)
                 node.surveyed[rank] = seen.setdefault(brief.tobytes(), brief)
                 shares[rank] = len(brief) / max(1, steps)
                 num_read, num_steps = num_read + min(len(brief), steps), num_steps + steps

@@ -1,6 +1,5 @@
 """Reads the rank pages of one attempt: NumPy over the rings, no loop over steps."""
 
-import math
 import mmap
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,7 +18,7 @@ from lockstep_records.page.layout import EXTRAS, ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_records.page.replicas import unseen_in
-from lockstep_reports.arrays import Integers, Matrix, dtype_of
+from lockstep_reports.arrays import GrowingMatrix, Integers, Matrix, dtype_of, zeros
 from lockstep_reports.readers.plugin_pages import is_of_plugin, join_plugin
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
 from lockstep_reports.wording import plural
@@ -37,6 +36,9 @@ _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _DEVICE_BIT = _BITS["device"]
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
+_WRITTEN = np.float32
+_ROUNDING = 1e-6
+"""Durations are as precise as in a row: clocks and counts need more."""
 _LEFT_OUT = "Left out: "
 _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 _BLOCKED = "blocked_seconds"
@@ -151,7 +153,7 @@ def join(
     if clock == "device":
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
     if not any(page.periodic["collection_seconds"] for page in pages):
-        copied["collection"] = np.broadcast_to(0.0, matrices["seconds"].shape)
+        copied["collection"] = zeros(matrices["seconds"].shape)
     steps = Steps(
         **{name: pages[0].identity[name] for name in _SHARED_FIELDS},
         members=tuple(map(_member, pages)),
@@ -322,7 +324,11 @@ def _matrices(
     """
     by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
     names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
-    matrices = {name: _GrowingMatrix(len(pages), len(numbers)) for name in names}
+    exact = {*_TIMES, *_LOADS}
+    matrices = {
+        name: GrowingMatrix((len(pages), len(numbers)), np.float64 if name in exact else _WRITTEN)
+        for name in names
+    }
     row_of = {page.identity["rank"]: row for row, page in enumerate(pages)}
     first_step = int(numbers[0]) if len(numbers) else 0
     for source in sources:
@@ -351,62 +357,29 @@ def _is_among(steps: Integers, numbers: Integers) -> NDArray[np.bool_]:
     return is_among
 
 
-class _GrowingMatrix:
-    """A matrix [ranks, steps] that takes memory from the first row on that differs from others.
-
-    Of most jobs many fields are zero or unknown throughout.
-    """
-
-    def __init__(self, num_ranks: int, num_steps: int) -> None:
-        self._shape = num_ranks, num_steps
-        self._constant: float | None = None
-        self._values: Matrix | None = None
-
-    def fill(self, row: int, columns: Integers, values: Matrix) -> None:
-        """Sets a row, NaN but in some columns."""
-        if self._values is None:
-            constant = float(values[0]) if len(values) else math.nan
-            is_whole = len(columns) == self._shape[1] and _is_constant(values, constant)
-            is_whole |= math.isnan(constant) and bool(np.isnan(values).all())
-            if is_whole and (self._constant is None or _is_same(self._constant, constant)):
-                self._constant = constant
-                return
-            before = math.nan if self._constant is None else self._constant
-            self._values = np.full(self._shape, before)
-        self._values[row] = np.nan
-        self._values[row, columns] = values
-
-    @property
-    def values(self) -> Matrix:
-        """The matrix, which is not written to."""
-        if self._values is None:
-            constant = math.nan if self._constant is None else self._constant
-            return np.broadcast_to(np.float64(constant), self._shape)
-        return self._values
-
-
-def _is_same(first: float, second: float) -> bool:
-    return first == second or (math.isnan(first) and math.isnan(second))
-
-
-def _is_constant(values: Matrix, constant: float) -> bool:
-    return bool((values == constant).all())
-
-
 def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
     """One field of the rows [rows]; NaN where it is unknown or cannot be true."""
     if name in _TIMES:
         return where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
     if name in _FLAGS:
         return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
-    if name == _BLOCKED:
-        return blocked_by_row(rows)
+    if name in _DERIVED:
+        return _DERIVED[name](rows)
     if name == QUEUED:
         return waits_by_row(column(rows, name), rows["seconds"])
     if name in STEP_PHASES:
         values = phase_column(rows, name)
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
     return column(rows, name)
+
+
+def _cover_phases(rows: NDArray[np.void]) -> Matrix:
+    """Seconds of each step [rows], not shorter than its phases by the error of rounding them."""
+    seconds, total = rows["seconds"], np.zeros(len(rows), dtype=_WRITTEN)
+    for index in range(len(STEP_PHASES)):
+        total += rows["phase_seconds"][:, index]
+    is_rounded = (total > seconds) & (total <= seconds * _WRITTEN(1 + _ROUNDING))
+    return np.where(is_rounded, total, seconds)
 
 
 def _unless_unknown(values: Matrix) -> Matrix | None:
@@ -492,3 +465,6 @@ def blocked_by_row(rows: NDArray[np.void]) -> Matrix:
     # The first value covers what came after the first read, at a step that nobody wrote down.
     blocked[has_value[:1]] = 0.0
     return waits_by_row(blocked, rows["seconds"])
+
+
+_DERIVED = {_BLOCKED: blocked_by_row, "seconds": _cover_phases}

@@ -13,7 +13,7 @@ import numpy as np
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.limits import MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.arrays import Flags, Matrix, is_zero, zeros
 from lockstep_reports.recording.steps import Steps
 
 PLANNED_PHASES = ("checkpoint", "eval")
@@ -121,8 +121,9 @@ class Account:
 
 
 def total_of(parts: Iterable[Matrix]) -> Matrix:
-    """Sum of some matrices [ranks, steps], at least one, without a copy of them all."""
-    first, *others = parts
+    """Sum of some matrices [ranks, steps], at least one, which is not written to."""
+    every = list(parts)
+    first, *others = [part for part in every if not is_zero(part)] or every[:1]
     total = first.copy() if others else first
     for part in others:
         total += part
@@ -134,11 +135,12 @@ def divide(steps: Steps) -> Account:
     phases, unknown = _fit(steps)
     own = {name: phases[name] for name in OWN_WORK_PHASES}
     planned = {name: phases[name] for name in PLANNED_PHASES}
-    sync, host = phases["sync"], dict[str, Matrix]()
+    sync, sources = phases["sync"], {rule.cause: getattr(steps, rule.source) for rule in RULES}
+    host = {cause: zeros(each.shape) for cause, each in sources.items() if each is not None}
     usual = {name: _usual(values) for name, values in own.items()}
     for rule in RULES:
-        measured = getattr(steps, rule.source)
-        if measured is None:
+        measured = sources[rule.cause]
+        if measured is None or not np.any(measured > 0):
             continue
         total = total_of(own.values())
         least = 0.0 if rule.is_whole else _least_usual(total)
@@ -164,7 +166,7 @@ def divide(steps: Steps) -> Account:
         waited=waited,
         transfer=transfer,
         unknown=unknown,
-        missing=tuple(rule.missing for rule in RULES if getattr(steps, rule.source) is None),
+        missing=tuple(rule.missing for rule in RULES if sources[rule.cause] is None),
         queued=steps.run_queue,
         slept=steps.blocked,
         queued_ratio=_queued_ratio(steps),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix, zeros
 from lockstep_reports.chance import noise_limit, sample_rows
 from lockstep_reports.recording.account import HELD, USUAL_QUANTILE, Account, divide, total_of
 from lockstep_reports.recording.steps import Steps
@@ -66,10 +66,13 @@ class Units:
         highest, lowest = self.extremes(values)
         if len(highest) <= 1:
             return np.full_like(highest, np.nan)
-        first, second = np.partition(-highest, 1, axis=0)[:2].copy()
-        is_first = np.arange(len(self.names))[:, None] == np.argmax(highest, axis=0)
-        margin: Matrix = np.where(is_first, second, first)
-        margin += lowest
+        columns, latest = np.arange(highest.shape[1]), np.argmax(highest, axis=0)
+        margin: Matrix = lowest - highest[latest, columns]
+        others = highest.copy()
+        others[latest, columns] = -np.inf
+        # Where the latest is of no unit, each unit compares with it.
+        columns, latest = (each[latest < len(self.names)] for each in (columns, latest))
+        margin[latest, columns] = lowest[latest, columns] - others[:, columns].max(axis=0)
         margin[~np.isfinite(margin)] = np.nan
         return margin
 
@@ -254,7 +257,10 @@ def score(steps: Steps, *, own_times: bool = False) -> Scores:
 
 
 def _planned(account: Account) -> Matrix:
-    own = np.nan_to_num(total_of(account.planned.values()))
+    total = total_of(account.planned.values())
+    if not np.any(total > 0):
+        return zeros(total.shape)
+    own = np.nan_to_num(total)
     beyond: Matrix = own - own.min(axis=0, initial=np.inf)
     # A loop may write its checkpoint in the step that it delays, or after the last collective of
     # the step before.

@@ -131,7 +131,7 @@ def _make(
     make: Callable[[Recording | LogRecording], Document],
 ) -> tuple[str, Document]:
     """The name of the recording, and its document, compared with what ``--against`` names."""
-    recording = read_source(source, options)
+    recording = read_source(source, replace(options, only_window=against != _BASELINE))
     _refuse_options_without_effect(source, options, recording, against)
     if isinstance(recording, LogRecording):
         document = make(recording)

@@ -118,13 +118,22 @@ class JobArchive:
         return data
 
     def read_rows(
-        self, node: str, attempt: int, stretch: Stretch, columns: Iterable[str]
+        self,
+        node: str,
+        attempt: int,
+        stretch: Stretch,
+        columns: Iterable[str],
+        *,
+        steps: tuple[int, int] | None = None,
     ) -> pa.Table:
-        """Some columns of a file of rows, those that it has; raises ArchiveError."""
+        """Some columns of a file of rows, those that it has; raises ArchiveError.
+
+        Of a first and a last step only the row groups are read that may have steps between them.
+        """
         path = f"nodes/{node}/{attempt}/{stretch.name}"
         try:
             source = pa.PythonFile(_RangeFile(self, path, stretch.size_bytes), mode="r")
-            return _parse(path, source, columns, stretch)
+            return _parse(path, source, columns, stretch, steps)
         except FileNotFoundError as error:
             raise ArchiveError(f"{path} is not there") from error
 
@@ -168,6 +177,7 @@ class _RangeFile(io.RawIOBase):
     def __init__(self, archive: JobArchive, path: str, size: int) -> None:
         super().__init__()
         self._archive, self._path, self._size, self._at = archive, path, size, 0
+        self._tail = b""
 
     def readable(self) -> bool:
         return True
@@ -181,14 +191,25 @@ class _RangeFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._size, self._at + size)
-        data = self._archive.read(self._path, self._at, end) if end > self._at else b""
+        begin, end = self._at, self._size if size < 0 else min(self._size, self._at + size)
+        tail_begin = self._size - len(self._tail)
+        if begin >= tail_begin:
+            data = self._tail[begin - tail_begin : max(end, begin) - tail_begin]
+        else:
+            data = self._archive.read(self._path, begin, end)
+        if end == self._size and begin < tail_begin:
+            # The end holds the footer, and columns that are asked for next.
+            self._tail = data
         self._at += len(data)
         return data
 
 
 def _parse(
-    path: str, source: Any, columns: Iterable[str] = (), stretch: Stretch | None = None
+    path: str,
+    source: Any,
+    columns: Iterable[str] = (),
+    stretch: Stretch | None = None,
+    steps: tuple[int, int] | None = None,
 ) -> pa.Table:
     try:
         with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
@@ -209,7 +230,9 @@ def _parse(
                     f"{path} unpacks to {size:,} bytes, at most {_MAX_TABLE_BYTES:,}"
                 )
             chosen = [name for name in columns or schema.names if name in schema.names]
-            return file.read(columns=chosen, use_threads=False)
+            numbers = range(metadata.num_row_groups)
+            inside = [number for number in numbers if _has_steps(metadata, number, steps)]
+            return file.read_row_groups(inside, columns=chosen, use_threads=False)
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0]
         raise ArchiveError(f"{path} is damaged or cut off: {reason}") from error
@@ -217,3 +240,14 @@ def _parse(
         raise
     except OSError as error:
         raise ArchiveError(f"{path} is damaged or cut off: {error}") from error
+
+
+def _has_steps(metadata: Any, number: int, steps: tuple[int, int] | None) -> bool:
+    """Whether a row group may have steps between the first and the last of a pair."""
+    names = metadata.schema.names
+    if steps is None or "step" not in names:
+        return True
+    bounds = metadata.row_group(number).column(names.index("step")).statistics
+    if bounds is None or not bounds.has_min_max:
+        return True
+    return bool(bounds.max >= steps[0] and bounds.min <= steps[1])

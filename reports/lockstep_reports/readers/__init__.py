@@ -31,6 +31,7 @@ class ReadOptions:
         meta: layout file of an operation trace; None to look for one next to the trace.
         job_id: job of a Prometheus, or a communicator of it; None where there is one job only.
         window: part of the recording to read.
+        only_window: whether nothing is needed of what lies outside.
         now_seconds: wall clock of the moment of reading.
         signs_from: address of a Prometheus that knows the nodes; None asks none.
     """
@@ -39,6 +40,7 @@ class ReadOptions:
     meta: Path | None = None
     job_id: str | None = None
     window: Window = field(default_factory=Window)
+    only_window: bool = False
     now_seconds: float = field(default_factory=time.time)
     signs_from: str | None = None
 

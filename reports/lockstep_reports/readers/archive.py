@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from lockstep_records.archive.manifest import EVENTS, AttemptPart, Stretch
 from lockstep_records.archive.reader import ArchiveError, JobArchive, restore_page
 from lockstep_records.archive.tables import (
+    GROUP_ROWS,
     NANOSECOND,
     column_names,
     nanoseconds_name,
@@ -43,6 +44,7 @@ from lockstep_reports.readers.pages import (
 )
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.recording.window import Window
 from lockstep_reports.wording import list_ranks, percent, plural
 
 _SURVEYED = ("rank", "step", "flags", "seconds")
@@ -99,7 +101,8 @@ def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
         for number in contents.attempts:
             (job / str(number)).mkdir(parents=True)
         (job / FILE_NAME).write_bytes(contents.read_events())
-        recording = read_job(job, options, partial(_read_attempt, contents))
+        window = options.window if options.only_window else Window()
+        recording = read_job(job, options, partial(_read_attempt, contents, window=window))
         stacks = _list_stacks(archive, recording.steps)
     return replace(recording, path=PurePosixPath(archive.folder), stacks=stacks)
 
@@ -173,14 +176,16 @@ def _event_time(line: bytes) -> float:
         return 0.0
 
 
-def _read_attempt(contents: _Contents, folder: Path) -> tuple[Steps, tuple[Page, ...]]:
+def _read_attempt(
+    contents: _Contents, folder: Path, window: Window
+) -> tuple[Steps, tuple[Page, ...]]:
     """The steps and pages of an attempt; ``folder`` takes what its readers look for in files."""
     num_before, notes = len(contents.losses), list[str]()
     source = _AttemptSource(contents, folder, notes)
     joined: tuple[Steps, tuple[Page, ...]] | None = None
     while source.pages and joined is None:
         num_losses = len(contents.losses)
-        joined = join([source], list(notes))
+        joined = join([source], list(notes), window=window)
         if len(contents.losses) > num_losses:
             # A file that was there in the survey is not any more: who has lost too much by that?
             joined = None
@@ -234,10 +239,11 @@ class _AttemptSource:
         for node in self._nodes:
             yield from (node.surveyed[page.identity["rank"]] for page in node.pages)
 
-    def rows(self, first_step: int) -> Iterator[Rows]:
-        """The rows of each page from a step on."""
-        names = ("rank", *_NAMES)
-        read = partial(self._read_rows, names=names, dtype=_FULL, first_step=first_step)
+    def rows(self, first_step: int, last_step: int) -> Iterator[Rows]:
+        """The rows of each page around some steps."""
+        # Waits are since an earlier row: that of the row group before, if not a nearer one.
+        steps = (first_step - GROUP_ROWS, last_step)
+        read = partial(self._read_rows, names=("rank", *_NAMES), dtype=_FULL, steps=steps)
         for node, rows in self._contents.fetch_all(read, self._nodes):
             for page in node.pages:
                 rank = page.identity["rank"]
@@ -288,7 +294,7 @@ class _AttemptSource:
             except PageError as error:
                 self._contents.losses.append(str(error))
                 continue
-            by_name[name].rings[rank] = next(ring.rows(0))
+            by_name[name].rings[rank] = next(ring.rows(0, 0))
 
     def _add(self, node: _Node, page: Page) -> None:
         identity = page.identity
@@ -306,7 +312,7 @@ class _AttemptSource:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
         strided = any(page.periodic.get("device_stride") for page in self.pages)
         names = (*_SURVEYED, *(_PAUSES if strided else ()))
-        read = partial(self._read_rows, names=names, dtype=_BRIEF, first_step=None)
+        read = partial(self._read_rows, names=names, dtype=_BRIEF, steps=None)
         seen: dict[bytes, Rows] = {}
         num_read, num_steps = 0, 0
         shares: dict[int, float] = {}
@@ -332,16 +338,22 @@ class _AttemptSource:
         self.share = num_read / num_steps if num_steps else 1.0
 
     def _read_rows(
-        self, node: _Node, names: Sequence[str], dtype: np.dtype[np.void], first_step: int | None
+        self,
+        node: _Node,
+        names: Sequence[str],
+        dtype: np.dtype[np.void],
+        steps: tuple[int, int] | None,
     ) -> dict[int, Rows]:
         """Rows of a node's ranks; a stretch that cannot be read is noted once."""
         parts: dict[int, list[Rows]] = defaultdict(list)
         for stretch in list(node.stretches):
-            if first_step is not None and stretch.last_step < first_step:
+            if steps and (stretch.last_step < steps[0] or stretch.first_step > steps[1]):
                 continue
             try:
                 stored = dict.fromkeys([*names, *map(nanoseconds_name, names)])
-                table = self._contents.archive.read_rows(node.name, self._attempt, stretch, stored)
+                table = self._contents.archive.read_rows(
+                    node.name, self._attempt, stretch, stored, steps=steps
+                )
                 ranks, rows = _decode(table, names, dtype)
             except ArchiveError as error:
                 self._contents.losses.append(str(error))

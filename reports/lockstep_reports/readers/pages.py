@@ -3,6 +3,7 @@
 import mmap
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from lockstep_records.page.replicas import unseen_in
 from lockstep_reports.arrays import GrowingMatrix, Integers, Matrix, dtype_of, zeros
 from lockstep_reports.readers.plugin_pages import is_of_plugin, join_plugin
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
+from lockstep_reports.recording.window import Window, steps_inside, window_note
 from lockstep_reports.wording import plural
 
 ROW_DTYPE = dtype_of(ROW)
@@ -36,6 +38,7 @@ _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
 _DEVICE_BIT = _BITS["device"]
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
+_WHOLE, _ROUNDS = Window(), ("sync_rounds", "independent_rounds")
 _WRITTEN = np.float32
 _ROUNDING = 1e-6
 """Durations are as precise as in a row: clocks and counts need more."""
@@ -59,8 +62,8 @@ class RowSource(Protocol):
     def survey(self) -> Iterator[NDArray[np.void]]:
         """Of each page all rows; fields beside step, flags and phase_seconds may lack."""
 
-    def rows(self, first_step: int) -> Iterator[NDArray[np.void]]:
-        """Of each page the rows, at least those from a step on; asked for once."""
+    def rows(self, first_step: int, last_step: int) -> Iterator[NDArray[np.void]]:
+        """Of each page the rows, at least those of these steps and of one more before."""
 
 
 class _Ring:
@@ -72,8 +75,8 @@ class _Ring:
     def survey(self) -> Iterator[NDArray[np.void]]:
         yield self._rows
 
-    def rows(self, first_step: int) -> Iterator[NDArray[np.void]]:
-        del first_step
+    def rows(self, first_step: int, last_step: int) -> Iterator[NDArray[np.void]]:
+        del first_step, last_step
         # The rows of all ranks are larger than what is kept of them: they go one by one.
         rows, self._rows = self._rows, _NO_ROWS
         yield rows
@@ -129,9 +132,14 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
 
 
 def join(
-    sources: Sequence[RowSource], notes: list[str], max_cells: int = MAX_CELLS
+    sources: Sequence[RowSource],
+    notes: list[str],
+    max_cells: int = MAX_CELLS,
+    window: Window = _WHOLE,
 ) -> tuple[Steps, tuple[Page, ...]]:
     """The steps of some sources, and their pages by rank; each rank has one.
+
+    Of a window between steps nothing else is read, where what lies outside changes nothing.
 
     Raises:
         NoStepsError: the pages contradict each other.
@@ -145,16 +153,35 @@ def join(
         notes.append(_clock_note(pages, survey))
         if any(page.periodic.get("device_stride") for page in pages):
             numbers, represented, by_host = _select_timed(survey)
-    numbers = _newest_numbers(numbers, len(pages), max_cells, notes)
-    matrices = _matrices(sources, pages, numbers, clock, by_host)
+    judged = _newest_numbers(numbers, len(pages), max_cells, notes)
+    represented = None if represented is None else represented[-len(judged) :]
+    # Rounds are found over all steps.
+    has_rounds = any(page.periodic.get(name) for page in pages for name in _ROUNDS)
+    inside = steps_inside(judged, _WHOLE if has_rounds else window)
+    if not inside.all():
+        notes.append(window_note(int(np.count_nonzero(inside)), len(judged)))
+        represented = None if represented is None else represented[inside]
+    numbers = judged[inside]
+    matrices = _matrices(sources, pages, numbers, clock, (judged, by_host))
     notes += join_plugin(pages, matrices)
+    steps = _build(pages, numbers, matrices, clock, notes)
+    return as_shared(replace(steps, represented=represented)), tuple(pages)
+
+
+def _build(
+    pages: Sequence[Page],
+    numbers: Integers,
+    matrices: dict[str, Matrix],
+    clock: Clock,
+    notes: Sequence[str],
+) -> Steps:
     copied: dict[str, Any] = {n: matrices[n] for n in ("seconds", *_TIMES, "loss", *_LOADS)}
     copied |= {name: _unless_unknown(matrices[column]) for name, column in _WAITS.items()}
     if clock == "device":
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
     if not any(page.periodic["collection_seconds"] for page in pages):
         copied["collection"] = zeros(matrices["seconds"].shape)
-    steps = Steps(
+    return Steps(
         **{name: pages[0].identity[name] for name in _SHARED_FIELDS},
         members=tuple(map(_member, pages)),
         numbers=numbers,
@@ -162,12 +189,10 @@ def join(
         **copied,
         notes=tuple(notes),
         by_device=matrices["device"],
-        represented=None if represented is None else represented[-len(numbers) :],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
         has_phases=not all(map(is_of_plugin, pages)),
     )
-    return as_shared(steps), tuple(pages)
 
 
 def _newest_numbers(
@@ -315,13 +340,15 @@ def _matrices(
     pages: Sequence[Page],
     numbers: Integers,
     clock: Clock,
-    by_host: Integers,
+    judged_by_host: tuple[Integers, Integers],
 ) -> dict[str, Matrix]:
     """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step.
 
-    Times by another clock than this one are NaN as well, but in the steps ``by_host``. The sources
-    have no rows any more afterwards.
+    Waits are shares among all judged steps, of which the numbers are some. Times by another clock
+    than this one are NaN as well, but in the steps ``by_host``. The sources have no rows any more
+    afterwards.
     """
+    judged, by_host = judged_by_host
     by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
     names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
     exact = {*_TIMES, *_LOADS}
@@ -330,12 +357,12 @@ def _matrices(
         for name in names
     }
     row_of = {page.identity["rank"]: row for row, page in enumerate(pages)}
-    first_step = int(numbers[0]) if len(numbers) else 0
+    span = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
     for source in sources:
-        for page, all_rows in zip(source.pages, source.rows(first_step), strict=True):
-            is_judged = _is_among(all_rows["step"], numbers)
-            rows = _select(all_rows, is_judged)
-            columns = np.searchsorted(numbers, rows["step"])
+        for page, all_rows in zip(source.pages, source.rows(*span), strict=True):
+            rows = _select(all_rows, _is_among(all_rows["step"], judged))
+            is_inside = _is_among(rows["step"], numbers)
+            columns = np.searchsorted(numbers, rows["step"][is_inside])
             is_right = None
             if clock == "device":
                 is_right = _is_on_device(rows) | np.isin(rows["step"], by_host)
@@ -344,6 +371,7 @@ def _matrices(
                 if is_right is not None and name in by_clock:
                     values = np.where(is_right, values, np.nan)
                 # Of a step that was written twice the last row counts.
+                values = values if len(values) == len(columns) else values[is_inside]
                 matrices[name].fill(row_of[page.identity["rank"]], columns, values)
     return {name: matrix.values for name, matrix in matrices.items()}
 

@@ -135,18 +135,16 @@ def divide(steps: Steps) -> Account:
     phases, unknown = _fit(steps)
     own = {name: phases[name] for name in OWN_WORK_PHASES}
     planned = {name: phases[name] for name in PLANNED_PHASES}
-    sync, sources = phases["sync"], {rule.cause: getattr(steps, rule.source) for rule in RULES}
-    host = {cause: zeros(each.shape) for cause, each in sources.items() if each is not None}
+    sources = {r.cause: each for r in RULES if (each := getattr(steps, r.source)) is not None}
+    sync, host = phases["sync"], {str(c): zeros(each.shape) for c, each in sources.items()}
     usual = {name: _usual(values) for name, values in own.items()}
     for rule in RULES:
-        measured = sources[rule.cause]
+        measured = sources.get(rule.cause)
         if measured is None or not np.any(measured > 0):
             continue
         total = total_of(own.values())
         least = 0.0 if rule.is_whole else _least_usual(total)
-        taken, rest = _assign_seconds(
-            np.maximum(np.nan_to_num(measured), 0.0), np.maximum(total - least, 0)
-        )
+        taken, rest = _assign_seconds(measured, np.maximum(total - least, 0))
         own = _take(own, usual, taken)
         if rule.in_sync:
             in_sync = np.minimum(rest, _longer_transfer(steps, sync))
@@ -166,7 +164,7 @@ def divide(steps: Steps) -> Account:
         waited=waited,
         transfer=transfer,
         unknown=unknown,
-        missing=tuple(rule.missing for rule in RULES if sources[rule.cause] is None),
+        missing=tuple(rule.missing for rule in RULES if rule.cause not in sources),
         queued=steps.run_queue,
         slept=steps.blocked,
         queued_ratio=_queued_ratio(steps),
@@ -214,7 +212,7 @@ def _assign_seconds(measured: Matrix, room: Matrix) -> tuple[Matrix, Matrix]:
 
     What does not fit may have been noticed a step late.
     """
-    room = np.nan_to_num(room)
+    room, measured = np.nan_to_num(room), np.maximum(np.nan_to_num(measured), 0.0)
     here = np.minimum(measured, room)
     late = np.minimum(np.pad(measured - here, ((0, 0), (0, 1)))[:, 1:], room - here)
     rest = measured - here - np.pad(late, ((0, 0), (1, 0)))[:, :-1]

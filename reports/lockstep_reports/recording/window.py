@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep_records.text.durations import parse_time
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
@@ -101,9 +101,22 @@ def _select(recording: Recording, selected: Flags, window: Window) -> Recording:
     if trace is not None:
         trace = _select_last(trace, np.isin(trace.step, part.numbers))
     if not selected.all():
-        counts = f"{len(part.numbers):,} of {len(steps.numbers):,} recorded steps"
-        part = replace(part, notes=(*steps.notes, f"Only {counts} are looked at."))
+        note = window_note(len(part.numbers), len(steps.numbers))
+        part = replace(part, notes=(*steps.notes, note))
     return replace(recording, steps=part, operations=trace)
+
+
+def steps_inside(numbers: Integers, window: Window) -> Flags:
+    """Which step numbers lie between bounds that are steps; all, where none does."""
+    first, last = (None if bound is None else bound.step for bound in window)
+    inside: Flags = np.ones(len(numbers), dtype=bool) if first is None else numbers >= first
+    inside = inside if last is None else inside & (numbers <= last)
+    return inside if inside.any() else np.ones(len(numbers), dtype=bool)
+
+
+def window_note(num_inside: int, num_recorded: int) -> str:
+    """What a report on a part of a recording says of the rest."""
+    return f"Only {num_inside:,} of {num_recorded:,} recorded steps are looked at."
 
 
 def select_columns(steps: Steps, selected: Flags) -> Steps:

@@ -1,7 +1,9 @@
 """A report on a job of an archive says what one on its pages says, as far as the archive goes."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from lockstep_records.page.layout import EXTRAS
 from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.archive import read_archive
 from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.window import Bound, Window, cut_inside
 from lockstep_reports.report import make_document
 
 from ..corpus.cases import list_cases
@@ -59,6 +62,34 @@ def test_the_report_on_columns_is_that_on_pages_to_the_digit(
     job = write_pages(case.source, memory)
     of_columns = published(read_source(str(pack(job, tmp_path)), OPTIONS))
     assert of_columns == published(read_source(str(job), OPTIONS))
+
+
+@pytest.mark.parametrize("case", MADE[::9], ids=lambda case: case.name)
+@pytest.mark.parametrize("window", [Window(Bound(20), Bound(35)), Window(Bound(step=30))])
+def test_a_window_of_columns_gives_what_the_same_window_of_pages_does(
+    window: Window, case: Any, memory: Path, tmp_path: Path
+) -> None:
+    job = write_pages(case.source, memory)
+    options = replace(OPTIONS, window=window, only_window=True)
+    recordings = [read_source(str(folder), options) for folder in (job, pack(job, tmp_path))]
+    first, second = (
+        published(cut_inside(each, window)) for each in recordings if isinstance(each, Recording)
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_raw_pages_in_an_archive_count_where_columns_do_not_reach(
+    is_packed: bool, memory: Path, tmp_path: Path
+) -> None:
+    job = write_pages(SLOW.source, memory)
+    folder = pack(job, tmp_path) if is_packed else tmp_path / job.name
+    shutil.copytree(job / "0", folder / "0")
+    if is_packed:  # as if the attempt had not ended: its stretches, and no table of ranks
+        for path in folder.rglob("steps-000000000000*"):
+            edit(lambda part: part.update(is_complete=False))(path)
+    recording = read_source(f"file://{folder}", OPTIONS)
+    assert published(recording) == published(read_source(str(job), OPTIONS))
 
 
 def test_a_file_that_is_written_again_is_the_same_file(memory: Path, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ _MAX_BANDWIDTH_ERROR, _MAX_IMPOSSIBLE_RATIO = 3.0, 0.05
 _MAX_SECONDS = 30 * 86400.0
 # Ranks of a communicator whose ends tell when a collective ended: the median of these is as good.
 _MAX_SAMPLED = 64
+_MAX_FAMILIES = 1 << 13
 _TYPES = (np.int32, np.int64, np.int64, float, float, float, float)
 _SHORT_SECONDS, _SHORT_STEPS = 2.0, 10.0
 
@@ -166,9 +167,10 @@ def _read_process(file: Path, content: InspectorFile, num_left: int) -> _Process
     for block in line_blocks(file, most=MAX_BYTES):
         batch = content.read(block)
         num_left -= len(batch.family)
-        if num_left < 0:
+        if num_left < 0 or len(content.families) > _MAX_FAMILIES:
             raise ValueError(
-                f"{file.name}: the files hold over {_MAX_OPERATIONS:,} operations; give fewer"
+                f"{file.name}: the files hold over {_MAX_OPERATIONS:,} operations, or it over "
+                f"{_MAX_FAMILIES:,} communicators and functions; give fewer"
             )
         if batch.family:
             parts.append(tuple(map(np.array, batch, _TYPES)))

@@ -25,6 +25,7 @@ _MIN_RECORDED_RATIO = 0.3
 _OVERLAPPED_SLOPE, _MIN_SLOPE_STEPS, _MIN_MEMBERS, _MAX_POSITIONS = -0.5, 10, 4, 1 << 10
 _NO_GAP_SECONDS = 1e-4
 _MIN_LEAD_RATIO = 0.6
+_MAX_RECORDS = 1 << 28  # of a communicator, were all of them there
 
 
 class TooFewError(ValueError):
@@ -243,6 +244,11 @@ def _lost(
             (of_family[keys.family] == communicator[begin]) & (step_of_key >= 0)
         )
         members, member = np.unique(row[begin:end], return_inverse=True)
+        if len(members) * len(columns) > _MAX_RECORDS:
+            raise TooFewError(
+                f"{plural(len(members), 'rank')} of a communicator recorded {len(columns):,} "
+                "collectives, most of them not the same."
+            )
         column_of[:] = -1
         column_of[columns] = np.arange(len(columns))
         is_missing = np.ones((len(members), len(columns) + 1), dtype=bool)
@@ -258,6 +264,8 @@ def _lost(
 def _check_recorded(operations: Operations) -> None:
     """Raises TooFewError where most operations between a rank's first and last are missing."""
     group = operations.row * np.int64(len(operations.families)) + operations.family
+    if int(group.max()) >= MAX_CELLS:
+        _, group = np.unique(group, return_inverse=True)
     first, last = (np.full(int(group.max()) + 1, end) for end in (1 << 53, -1))
     np.minimum.at(first, group, operations.sequence)
     np.maximum.at(last, group, operations.sequence)

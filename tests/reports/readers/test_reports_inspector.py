@@ -1,5 +1,6 @@
 """Folders of the Inspector's JSON name the late rank, nobody, or say why they cannot."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -214,3 +215,15 @@ def test_means_name_nobody_and_say_where_to_look_first(
     assert verdict.kind == "unknown"
     assert sentence in " ".join(verdict.evidence)
     assert ("lowest" in " ".join(verdict.evidence)) == (min(seconds) < max(seconds))
+
+
+def test_a_file_of_endless_communicators_is_left_out_and_costs_no_other(tmp_path: Path) -> None:
+    InspectedJob(late=late(5, 25)).write(tmp_path)
+    (file,) = tmp_path.glob("*pid100.log")
+    line = file.read_text().splitlines()[0]
+    name = json.loads(line)["header"]["id"]
+    lines = (line.replace(name, f"0x{number:x}") for number in range(9000))
+    (tmp_path / "node-0-pid7.log").write_text("\n".join(lines))
+    payload = report_json(tmp_path)
+    assert payload["verdict"]["ranks"] == [5]
+    assert any("communicators and functions" in note for note in payload["notes"])

@@ -31,6 +31,8 @@ from lockstep_records.nccl.ras_answer import (
 
 LEAST_POLLS = 2
 _FEW = 4
+_DEAD_POLLS, _DEAD_SECONDS = 2, 60.0
+"""What NCCL itself has waited for a process that it calls dead."""
 _ENDING = frozenset({"ending", "aborted"})
 
 
@@ -96,19 +98,7 @@ class LaunchHistory:
         if not live:
             return _nothing_live(self.last)
 
-        def is_old(entry: _Entry) -> bool:
-            is_often = self.num_polls - entry.poll + 1 >= least_polls
-            return is_often and self._now_seconds - entry.seconds >= limit_seconds
-
-        entries = self._entries
-        frozen = [each for each in live if all(map(is_old, entries[each.name].values()))]
-        # Who launches anything in any communicator keeps nobody waiting yet.
-        moved = {
-            rank.process
-            for each in live
-            for rank in each.ranks
-            if not is_old(entries[each.name][rank.rank])
-        }
+        frozen, moved = self._settle(live, least_polls, limit_seconds)
         late = _find_late(self.last, frozen, moved)
         is_hang = bool(late) and _is_minority(late, frozen)
         if not is_hang and self.num_polls > 1 and self.moved_seconds == self._now_seconds:
@@ -116,11 +106,33 @@ class LaunchHistory:
         late = late or _find_late(self.last, live, frozenset())
         seconds, polls = self._unchanged(late, live)
         kind: Kind = "hang" if is_hang else "suspect" if late else "still"
-        why = f"the same in {polls} answers" if is_hang else self._why(late, live, polls)
+        seen = f"the same in {polls} answers" if polls > 1 else "in one answer"
+        why = seen if is_hang else self._why(late, live, polls)
         remarks = tuple(_remarks(self.last, live, late))
         return LaunchFinding(
             kind=kind, why=why, late=late, seconds=seconds, num_polls=polls, remarks=remarks
         )
+
+    def _settle(
+        self, live: Sequence[Communicator], least_polls: int, limit_seconds: float
+    ) -> tuple[list[Communicator], set[ProcessDevice]]:
+        """Communicators in which nothing has changed for long enough; processes that do launch."""
+        frozen, moved = [], set()
+        for communicator in live:
+            entries = self._entries[communicator.name]
+            dead = {each.rank for each in communicator.missing if each.absence == "dead"}
+            young = {
+                rank
+                for rank, entry in entries.items()
+                if self.num_polls - entry.poll + 1 + _DEAD_POLLS * (rank in dead) < least_polls
+                or self._now_seconds - entry.seconds + _DEAD_SECONDS * (rank in dead)
+                < limit_seconds
+            }
+            if not young:
+                frozen.append(communicator)
+            # Who launches anything in any communicator keeps nobody waiting yet.
+            moved |= {rank.process for rank in communicator.ranks if rank.rank in young}
+        return frozen, moved
 
     def _why(self, late: Sequence[LateRank], live: Sequence[Communicator], num_polls: int) -> str:
         """Why nothing can be known."""

@@ -81,6 +81,16 @@ def test_a_text_names_by_number_who_is_left_when_those_ahead_have_names() -> Non
     assert "ranks 0 and 7 (all on 10.0.0.1) alone have launched 7" in found.named
 
 
+def test_a_process_that_nccl_calls_dead_needs_no_second_answer() -> None:
+    dead = (
+        "DEAD\n  1 job process is considered dead\n  Process 7 on node 10.0.0.1 managing GPU 3\n\n"
+    )
+    text = as_text("A: 7 7 x 7").replace("======\n\n#", f"======\n\n{dead}#")
+    assert judged([text]).kind == "suspect"
+    found = judged([text.replace("process 1002", "process 7")])
+    assert (found.kind, found.late[0].why) == ("hang", "dead")
+
+
 def test_a_text_that_names_no_rank_says_how_many_are_behind() -> None:
     found = judged([as_text("A: 7 7 7 7 7 4 4 4")] * 2)
     assert found.kind == "hang"

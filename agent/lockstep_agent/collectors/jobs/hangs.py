@@ -201,7 +201,8 @@ def judge_launches(job: RasJob, node: str) -> JobHang:
     for late in finding.late:
         host, pid = late.process.host, late.process.pid
         here = next((each for each in job.processes if each.is_at(host, pid)), None)
-        rank = str(late.rank) if late.is_of_job else f"{late.rank} of {late.communicator}"
+        rank = f"{late.rank} of {late.communicator}" if late.communicator else _UNKNOWN
+        rank = str(late.rank) if late.is_of_job else rank
         if here is not None and here.rank is not None and late.is_of_job:
             rank = str(here.rank)
             late_here.add(here.rank)

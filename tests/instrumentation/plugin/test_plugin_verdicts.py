@@ -32,7 +32,7 @@ OTHERS: dict[str, tuple[dict[str, Any], list[int]]] = {
     "late device": ({"late_device": "4:60:300:1500"}, [4]),
     "loaded again": ({"reload": 150, "late": "1:160:300:5000"}, [1]),
     "children after the stop": ({"after_stop": 0, "late": "3:60:300:5000"}, [3]),
-    "64 communicators": ({"plan": ddp(8, layers=64, comms=64), "steps": 60}, []),
+    "64 communicators": ({"plan": ddp(8, layers=64, comms=64), "steps": 160}, []),
 }
 SPEED = [
     pytest.param(played | fault, named, id=f"{name}, {version}")

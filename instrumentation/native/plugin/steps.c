@@ -109,8 +109,10 @@ static void take_schedule(Row *row, int64_t when_ns)
     int64_t core, waited;
     if (when_ns - queued_ns < RUN_QUEUE_EVERY_NS || !read_schedule(&core, &waited))
         return;
-    put_extra(row, EXTRA_RUN_QUEUE_SECONDS, (double)(waited - waited_ns) * 1e-9);
-    put_extra(row, EXTRA_CORE_SECONDS, (double)(core - core_ns) * 1e-9);
+    if (queued_ns) { /* before the first row lies what no row holds */
+        put_extra(row, EXTRA_RUN_QUEUE_SECONDS, (double)(waited - waited_ns) * 1e-9);
+        put_extra(row, EXTRA_CORE_SECONDS, (double)(core - core_ns) * 1e-9);
+    }
     queued_ns = when_ns;
     core_ns = core;
     waited_ns = waited;
@@ -119,7 +121,6 @@ static void take_schedule(Row *row, int64_t when_ns)
 void start_rows(void)
 {
     schedule = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    read_schedule(&core_ns, &waited_ns);
     periodic.present = PERIODIC_HAS_UNSEEN | PERIODIC_HAS_UNPHASED_RATIO;
     periodic.unseen = UNSEEN_PLUGIN | UNSEEN_WAITS;
     periodic.unphased_ratio = 1.0;

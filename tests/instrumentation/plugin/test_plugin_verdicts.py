@@ -76,7 +76,8 @@ def longest_by_duration(root: Path) -> int | None:
     means = []
     for page in pages_of(root):
         ends = [each for each in read_launches(page.path).collectives if each["kernels_ended"]]
-        means.append(np.mean([each["end_ns"] - each["begin_ns"] for each in ends] or [np.nan]))
+        durations = [each["end_ns"] - each["begin_ns"] for each in ends]
+        means.append(np.mean(durations) if durations else np.nan)
     return None if np.isnan(means).any() else int(np.argmax(means))
 
 

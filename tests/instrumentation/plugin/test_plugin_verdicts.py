@@ -73,11 +73,11 @@ def verdict_of(job: Path, out: Path) -> dict[str, Any]:
 
 def longest_by_duration(root: Path) -> int | None:
     """The rank whose collectives take longest, as a rule by duration has it; None unknown."""
-    means = []
+    means: list[float] = []
     for page in pages_of(root):
         ends = [each for each in read_launches(page.path).collectives if each["kernels_ended"]]
         durations = [each["end_ns"] - each["begin_ns"] for each in ends]
-        means.append(np.mean(durations) if durations else np.nan)
+        means.append(float(np.mean(durations)) if durations else np.nan)
     return None if np.isnan(means).any() else int(np.argmax(means))
 
 

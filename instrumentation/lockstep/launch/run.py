@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 
-from lockstep.commands.plugin import plugin_settings
 from lockstep.hangs.node_watch import watch_for_hangs
 from lockstep.hangs.worker_server import flight_recorder_settings
 from lockstep.identity.job_id import launched_job_id, scheduled_job_of
@@ -26,6 +25,7 @@ from lockstep.identity.scheduler import ALLOCATION
 from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import judge_end
 from lockstep.launch.job import Job
+from lockstep.launch.nccl_plugin import plugin_settings
 from lockstep.launch.options import (
     DESCRIPTION_OPTIONS,
     LEDGER_OPTIONS,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from lockstep.commands.plugin import FOLLOWING, LOADED, plugin, plugin_path, plugin_settings
+from lockstep.commands.plugin import plugin
+from lockstep.launch.nccl_plugin import FOLLOWING, LOADED, plugin_path, plugin_settings
 from lockstep_records.files.jobs import list_attempts, list_pages
 from lockstep_records.nccl.launches import read_launches
 from lockstep_records.page.reader import Page, read_page, read_rows

@@ -131,9 +131,12 @@ class NcclProcesses:
         return [each for each in found if may_be_asked(each.version)]
 
     def _pids(self) -> Iterator[int]:
-        with os.scandir(self.procfs) as entries:
-            names = (entry.name for entry in entries if entry.name.isdecimal())
-            yield from map(int, islice(names, _MAX_PROCESSES))
+        try:
+            names = [each.name for each in self.procfs.iterdir() if each.name.isdecimal()]
+        except OSError as error:
+            self.refusals.add(f"processes cannot be listed: {error.strerror}")
+            return
+        yield from map(int, islice(names, _MAX_PROCESSES))
 
     def _read_process(
         self, pid: int, start: int, tables: dict[int, list["Listener"]]

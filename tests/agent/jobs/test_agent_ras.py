@@ -360,3 +360,9 @@ def test_a_hang_that_pages_leave_open_names_the_rank_that_nccl_names(
     assert {labels[3:] for labels in found[training.HANG_MISSING.name]} == expected
     names_others = "names others: rank 3" in watch.hangs.recent.json.decode()
     assert names_others == ("backward" in phases)
+
+
+def test_processes_that_cannot_be_listed_are_said_and_end_no_watch(tmp_path: Path) -> None:
+    processes = NcclProcesses(procfs=tmp_path / "away")
+    assert processes.find() == []
+    assert processes.refusals == {"processes cannot be listed: No such file or directory"}

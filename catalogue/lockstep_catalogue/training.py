@@ -333,7 +333,11 @@ HANG_EVIDENCE = Label(
         "silent_to_ras",
     ),
 )
-SEEN_BY = Label(name="seen_by", help="rank pages, or NCCL's status socket", values=("pages", "ras"))
+SEEN_BY = Label(
+    name="seen_by",
+    help="rank pages of the library or of NCCL's plugin, or NCCL's status socket",
+    values=("pages", "plugin", "ras"),
+)
 LAUNCHES = Label(
     name="launches",
     help="what the socket shows of launches; still and unseen: whether the job moves is unknown",
@@ -373,7 +377,6 @@ JOB_SEEN = _metric(
     SEEN_BY,
     LAUNCHES,
     source="rank page, or NCCL's status socket",
-    for_users="which jobs have no line of code, and of which of them nothing is known",
 )
 BUS_BYTES = _metric(
     "lockstep_train_collective_bus_bytes_total",

@@ -13,7 +13,7 @@ from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, RESTORE_OUTCOME, STATE, STEP_PHASES, WRITING
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress.goodput import PAGE_STATES, goodput_ns
-from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, STEP_BUCKETS
+from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, PLUGIN_PAGE, STEP_BUCKETS
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import (
     Fingerprint,
@@ -76,7 +76,8 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     Counters are sums over every attempt. Gauges cover the newest attempt only: a rank that it does
     not have was left out on purpose and has not died.
     """
-    newest = max(view.pages, key=_age).identity
+    newest_page = max(view.pages, key=_age)
+    newest = newest_page.identity
     of_attempt = (p for p in view.pages if _attempt(p) == newest["attempt"])
     current = {page.identity["rank"]: page for page in sorted(of_attempt, key=_age)}
     job_labels = (view.cluster, view.job_id)
@@ -91,7 +92,8 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     node_labels = (*job_labels, view.node)
     words = tuple(newest[name] for name in ("project", "queue", "job_class"))
     yield Reading(metrics.JOB_INFO, (*node_labels, *words), 1)
-    yield Reading(metrics.JOB_SEEN, (*node_labels, "pages", "unasked"), 1)
+    seen_by = "plugin" if newest_page.path.name.endswith(PLUGIN_PAGE) else "pages"
+    yield Reading(metrics.JOB_SEEN, (*node_labels, seen_by, "unasked"), 1)
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)
     yield from state_totals(node_labels, view.pages)

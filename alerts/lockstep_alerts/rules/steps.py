@@ -30,7 +30,7 @@ from lockstep_catalogue.promql import (
     select,
 )
 from lockstep_catalogue.recorded import GOODPUT_BY_STATE, LATENESS_RATIO, STRAGGLER_WAIT
-from lockstep_catalogue.training import GOODPUT_SECONDS
+from lockstep_catalogue.training import GOODPUT_SECONDS, JOB_SEEN, SEEN_BY
 
 _MIN_STEPS = 4  # with fewer in the live window, the long window applies
 _RATE_SECONDS = 60
@@ -135,10 +135,13 @@ def _unobserved(rules: Parameters) -> str:
     mean = select(recorded.STEP_MEAN)
     is_sync = select(recorded.PHASE_PER_STEP, eq(PHASE, "sync"))
     is_other = select(recorded.PHASE_PER_STEP, eq(PHASE, "other"))
+    # NCCL's plugin knows no phases: all that is no wait is own work there.
+    of_plugin = select(JOB_SEEN, eq(SEEN_BY, "plugin"))
     waited, unclaimed = by("max", is_sync, *by_phase), by("avg", is_other, *by_phase)
     return (
         f"(({waited} / {on_job} {mean}) < {rules.limits.min_wait_ratio:g} and {several})\n"
-        f"or\n({unclaimed} / {on_job} {mean}) > {rules.limits.max_other_ratio:g}"
+        f"or\n(({unclaimed} / {on_job} {mean}) > {rules.limits.max_other_ratio:g}"
+        f" unless on ({names(*_JOB)}) {of_plugin})"
     )
 
 

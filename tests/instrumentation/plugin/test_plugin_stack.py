@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from lockstep_catalogue import recorded, training
+from lockstep_catalogue.promql import eq, select
+from lockstep_prometheus.client import Prometheus
+
 from .ranks import start_ranks
 
 LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
@@ -39,8 +43,10 @@ def watched(root: Path, folder: Path) -> Iterator[Path]:
     try:
         fast = ("--interval", "1s", "--group-interval", "1s")
         lockstep("stack", "up", "--dir", folder / "stack", "--target", address, *fast)
-        yield folder / "stack" / "pages.jsonl"
-        lockstep("stack", "down", "--dir", folder / "stack")
+        try:
+            yield folder / "stack" / "pages.jsonl"
+        finally:
+            lockstep("stack", "down", "--dir", folder / "stack")
     finally:
         agent.kill()
         agent.wait()
@@ -75,8 +81,13 @@ def test_a_hang_without_a_line_is_paged_within_a_minute_with_rank_and_node(
         signs = ("--signs-from", state["prometheus"]["url"], "--board", board)
         report = json.loads(lockstep("report", job, "--json", "-", *signs))
         jobs = lockstep("jobs", "--dir", root)
+        with Prometheus(state["prometheus"]["url"]) as server:
+            of_plugin = select(training.JOB_SEEN, eq(training.SEEN_BY, "plugin"))
+            seen = server.instant(of_plugin, time.time())
+            unobserved = server.instant(select(recorded.UNOBSERVED), time.time())
     assert f"rank {MISSING}" in text
     assert "node-7" in text
     assert "NCCL's plugin alone tells of this job" in " ".join(report["notes"])
     assert "job" in jobs
+    assert (len(seen), unobserved) == (1, [])
     assert "Lockstep: job</h1>" in board.read_text(encoding="utf-8")

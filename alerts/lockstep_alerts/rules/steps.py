@@ -135,7 +135,7 @@ def _unobserved(rules: Parameters) -> str:
     mean = select(recorded.STEP_MEAN)
     is_sync = select(recorded.PHASE_PER_STEP, eq(PHASE, "sync"))
     is_other = select(recorded.PHASE_PER_STEP, eq(PHASE, "other"))
-    # NCCL's plugin knows no phases: all that is no wait is own work there.
+    # NCCL's plugin knows no phases: own work there is all but waits.
     of_plugin = select(JOB_SEEN, eq(SEEN_BY, "plugin"))
     waited, unclaimed = by("max", is_sync, *by_phase), by("avg", is_other, *by_phase)
     return (

@@ -316,21 +316,11 @@ HANG_EVIDENCE = Label(
     name="hang_evidence",
     help="by what the others wait for the rank: the first evidence that sets it apart",
     values=(
-        "behind_in_steps",
-        "loop_has_ended",
-        "behind_in_collectives",
-        "another_collective",
-        "stuck_in_collective",
-        "nothing_left_on_device",
-        "process_not_running",
-        "outside_of_waits",
-        "earlier_in_the_step",
-        "blocked_in_kernel",
-        "alone",
-        "behind_in_launches_by_ras",
-        "alone_ahead_in_launches_by_ras",
-        "another_collective_by_ras",
-        "silent_to_ras",
+        *("behind_in_steps", "loop_has_ended", "behind_in_collectives", "another_collective"),
+        *("stuck_in_collective", "nothing_left_on_device", "process_not_running"),
+        *("outside_of_waits", "earlier_in_the_step", "blocked_in_kernel", "alone"),
+        *("behind_in_launches_by_ras", "alone_ahead_in_launches_by_ras"),
+        *("another_collective_by_ras", "silent_to_ras"),
     ),
 )
 SEEN_BY = Label(
@@ -341,7 +331,7 @@ SEEN_BY = Label(
 LAUNCHES = Label(
     name="launches",
     help="what the socket shows of launches; still and unseen: whether the job moves is unknown",
-    values=(*("hang", "suspect", "moving", "still", "unseen", "starting", "ending", "unasked"),),
+    values=("hang", "suspect", "moving", "still", "unseen", "starting", "ending", "unasked"),
 )
 
 ATTEMPT_NUMBER = _metric(

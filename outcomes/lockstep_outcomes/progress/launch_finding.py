@@ -1,4 +1,4 @@
-"""What answers of NCCL's status socket show of a job, in values and in words."""
+"""Findings from answers of NCCL's status socket, in values and in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Who holds a job up by what NCCL's status socket counts: launched collectives, over some polls.
+"""Ranks that hold a job up by their launched collectives, over some polls of NCCL's status socket.
 
 Counts of ranks differ for moments in every healthy job, and a count that stays may be that of a
 rank at other work. So nobody is named whose counts and whose fellows' counts have not stayed the

@@ -1,4 +1,4 @@
-"""What of a job lies in an archive: a part a node, so that no two agents write one file.
+"""Manifests: the parts of a job in an archive, one a node, so that no two agents write one file.
 
 ``URL/jobs/JOB_ID/nodes/NODE/manifest.json``, beside it ``events.jsonl`` and the tables in
 ``ATTEMPT/``: ``steps-000000004096.parquet`` from that row on, ``operations-...`` of the same steps,

@@ -1,1 +1,1 @@
-"""What NCCL and RCCL say of a job by themselves: their status socket, files and profiler events."""
+"""Words of NCCL and RCCL themselves on a job: their status socket, files and profiler events."""

@@ -1,4 +1,4 @@
-"""What NCCL's plugin keeps beside its page: communicators, and a ring of the last collectives.
+"""Communicators and a ring of the last collectives, which NCCL's plugin keeps beside its page.
 
 The plugin (instrumentation/native/plugin) writes both without a lock; a collective counts when its
 number fits its place. The file ends with the process and outlives it, as a page does.

@@ -111,7 +111,7 @@ _decoder = msgspec.json.Decoder(_Document)
 # 2.28.7 and 2.28.9 write no comma behind the last number of a missing rank.
 _NO_COMMA = re.compile(r'("nvml_dev": ?-?\d{1,10})(\s{1,64}"status")')
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-_IN_PROGRESS = 7
+_STARTING_STATE = 7
 
 
 def _read_json(text: str) -> Answer:
@@ -179,9 +179,9 @@ def _state(status: _Status) -> State:
         return "aborted"
     if status.finalize_called or status.destroy_flag:
         return "ending"
-    if {status.init_state, status.async_error} - {0, _IN_PROGRESS}:
+    if {status.init_state, status.async_error} - {0, _STARTING_STATE}:
         return "failed"
-    return "starting" if status.init_state == _IN_PROGRESS else "running"
+    return "starting" if status.init_state == _STARTING_STATE else "running"
 
 
 _ERRORS = {
@@ -191,7 +191,7 @@ _ERRORS = {
 
 
 def _error(status: _Status) -> str:
-    codes = {status.async_error, status.init_state} - {0, _IN_PROGRESS}
+    codes = {status.async_error, status.init_state} - {0, _STARTING_STATE}
     return "; ".join(f"error {code}, {_ERRORS.get(code, 'unknown')}" for code in sorted(codes))
 
 

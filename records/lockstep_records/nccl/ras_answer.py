@@ -1,4 +1,4 @@
-"""What an answer of NCCL's status socket (RAS) says, as frozen values within bounds."""
+"""Answers of NCCL's status socket (RAS) as frozen values within bounds."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Who holds up a job whose Inspector has fallen silent, as far as completed operations tell."""
+"""Ranks that hold up a job whose Inspector has fallen silent, by the operations that completed."""
 
 from collections.abc import Sequence
 

@@ -13,7 +13,7 @@ from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, RESTORE_OUTCOME, STATE, STEP_PHASES, WRITING
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress.goodput import PAGE_STATES, goodput_ns
-from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, PLUGIN_PAGE, STEP_BUCKETS
+from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, STEP_BUCKETS
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import (
     Fingerprint,
@@ -92,7 +92,7 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     node_labels = (*job_labels, view.node)
     words = tuple(newest[name] for name in ("project", "queue", "job_class"))
     yield Reading(metrics.JOB_INFO, (*node_labels, *words), 1)
-    seen_by = "plugin" if newest_page.path.name.endswith(PLUGIN_PAGE) else "pages"
+    seen_by = "plugin" if newest_page.is_of_plugin else "pages"
     yield Reading(metrics.JOB_SEEN, (*node_labels, seen_by, "unasked"), 1)
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)

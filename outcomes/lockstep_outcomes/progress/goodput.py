@@ -13,7 +13,6 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import GOODPUT_STATES, GoodputState
 from lockstep_outcomes.progress import hangs
 from lockstep_records.events.event import Event
-from lockstep_records.page.layout import PLUGIN_PAGE
 from lockstep_records.page.reader import Page
 
 HOUR_SECONDS = 3600.0
@@ -197,7 +196,7 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[vocabulary.Go
     spent["startup"] = _nanoseconds(page.periodic["process_seconds"] or 0.0)
     for phase, seconds in page.state["phase_seconds"].items():
         spent[_state_of(phase)] += _nanoseconds(seconds)
-    if page.path.name.endswith(PLUGIN_PAGE):  # it tells own work from waits, and no phases
+    if page.is_of_plugin:
         spent["productive"], spent["other"] = spent["other"], 0
     losses: tuple[tuple[vocabulary.GoodputState, tuple[str, ...]], ...]
     losses = (

@@ -32,7 +32,7 @@ from lockstep_outcomes.progress.missing import (
 from lockstep_records.files.rank_files import read_object, write_rank_file
 from lockstep_records.files.switches import read_switches, switches_path
 from lockstep_records.nccl.launches import FUNCTIONS, PAIRWISE, read_launches
-from lockstep_records.page.layout import PLUGIN_PAGE, STEP_BUCKETS
+from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, newest_rows
 
@@ -72,7 +72,7 @@ def read_progress(page: Page) -> RankProgress:
 
     NCCL's plugin counts the launches of its rank itself.
     """
-    if page.path.name.endswith(PLUGIN_PAGE):
+    if page.is_of_plugin:
         return RankProgress(launched=_launched_by_plugin(page))
     document = read_object(page.path.with_suffix(_SUFFIX), _MAX_BYTES) or {}
     if document.get("standing_since_ns") != page.progress_ns:

@@ -34,7 +34,7 @@ from lockstep_records.file_access.foreign_files import read_foreign
 from lockstep_records.files.jobs import fit_job_id, list_attempts, list_pages
 from lockstep_records.files.last_output import ERROR_SUFFIX, OUTPUT_SUFFIX
 from lockstep_records.files.operations import OPERATION, operations_path, read_operations
-from lockstep_records.page.layout import PLUGIN_PAGE, ROW
+from lockstep_records.page.layout import ROW
 from lockstep_records.page.reader import (
     Page,
     PageError,
@@ -198,12 +198,12 @@ def _ranks_by_node(attempt: Path, owner: int) -> dict[str, list[_Rank]]:
     """The readable pages of an attempt by the name of their node's folder."""
     nodes: dict[str, list[_Rank]] = defaultdict(list)
     for path in list_pages(attempt, _MAX_PAGES):
-        if path.name.endswith(PLUGIN_PAGE):  # its rows mean something only beside those of others
-            continue
         try:
             head = PageReader(path, owner).read_head()
             page = page_of(head, path)
         except PageError:
+            continue
+        if page.is_of_plugin:  # its rows mean something only beside the launches of all
             continue
         nodes[fit_job_id(page.identity["node"])].append(_Rank(page, head))
     return nodes

@@ -21,6 +21,7 @@ from lockstep_records.page.layout import (
     PERIODIC,
     PERIODIC_OFFSETS,
     PHASES,
+    PLUGIN_PAGE,
     RING_OFFSET,
     ROW,
     ROW_NUMBERS,
@@ -188,6 +189,11 @@ class Page:
         """A monotonic time of this page as seconds since the epoch, by its clock pair."""
         offset = self.identity["start_wall_ns"] - self.identity["start_monotonic_ns"]
         return float(monotonic_ns + offset) / 1e9
+
+    @property
+    def is_of_plugin(self) -> bool:
+        """Whether NCCL's plugin wrote it: it tells own work from waits, and no phases."""
+        return self.path.name.endswith(PLUGIN_PAGE)
 
     @property
     def clock(self) -> Clock:

@@ -20,7 +20,7 @@ from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_records.page.replicas import unseen_in
 from lockstep_reports.arrays import GrowingMatrix, Integers, Matrix, dtype_of, zeros
-from lockstep_reports.readers.plugin_pages import is_of_plugin, join_plugin
+from lockstep_reports.readers.plugin_pages import join_plugin
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
 from lockstep_reports.recording.window import Window, steps_inside, window_note
 from lockstep_reports.wording import plural
@@ -191,7 +191,7 @@ def _build(
         by_device=matrices["device"],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
-        has_phases=not all(map(is_of_plugin, pages)),
+        has_phases=not all(page.is_of_plugin for page in pages),
     )
 
 

@@ -27,11 +27,6 @@ _MAX_DIFFERENCE_RATIO = 0.05
 _Integers = NDArray[np.int64]
 
 
-def is_of_plugin(page: Page) -> bool:
-    """Whether NCCL's plugin wrote a page."""
-    return page.path.name.endswith(PLUGIN_PAGE)
-
-
 def join_arrivals(pages: Sequence[Page], matrices: dict[str, Matrix]) -> bool:
     """Fills in the waits where no rank knows its own, in place; whether that was so.
 
@@ -40,7 +35,7 @@ def join_arrivals(pages: Sequence[Page], matrices: dict[str, Matrix]) -> bool:
         matrices: fields of the rows by name [ranks, steps]; times are of the wall clock.
     """
     knows_waits = np.nansum(matrices["sync"]) > 0 or np.nansum(matrices["device"]) > 0
-    if knows_waits or not all(map(is_of_plugin, pages)):
+    if knows_waits or not all(page.is_of_plugin for page in pages):
         return False
     starts, ends = matrices["start"], matrices["last_arrival"]
     is_complete = ~np.isnan(starts + ends).any(axis=0)
@@ -162,14 +157,14 @@ def join_plugin(pages: Sequence[Page], matrices: dict[str, Matrix]) -> Iterator[
     """
     if join_arrivals(pages, matrices):
         yield JOINED
-    if pages and all(map(is_of_plugin, pages)):
+    if pages and all(page.is_of_plugin for page in pages):
         yield (
             "NCCL's plugin alone tells of this job: a step is a period of its collectives, and"
             " phases are unknown."
         )
     for page in pages:
         other = page.path.with_name(f"{page.path.name.removesuffix('.page')}{PLUGIN_PAGE}")
-        if is_of_plugin(page) or not other.exists():
+        if page.is_of_plugin or not other.exists():
             continue
         try:
             yield from _differences(page, read_page(other))

@@ -202,7 +202,7 @@ static int open_root(const char **why)
         root = stat(CANDIDATES[0], &status) == 0 && S_ISDIR(status.st_mode) ? CANDIDATES[0] : CANDIDATES[1];
     /* The folder above must be in memory too, or a folder would be made on a disk. */
     char above[4096], *slash;
-    struct statfs system;
+    struct statfs system = {0};
     snprintf(above, sizeof above, "%s", root);
     while (statfs(above, &system) < 0 && (slash = strrchr(above, '/')) != NULL && slash != above)
         *slash = 0;

@@ -59,8 +59,9 @@ def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
     transfer = float(np.nansum(steps.sum_over_columns(account.transfer)))
     parts["collectives"] = transfer = min(transfer, seconds["communication"])
     seconds["communication"] -= transfer
+    words_of = _STATE_WORDS if steps.has_phases else _STATE_WORDS | {"productive": "own work"}
     for state, value in seconds.items():
-        parts[_STATE_WORDS.get(state, state.replace("_", " "))] += value
+        parts[words_of.get(state, state.replace("_", " "))] += value
     shares = sorted(parts.items(), key=lambda pair: -pair[1])
     texts = [f"{percent(value / total)} {words}" for words, value in shares if value >= total / 100]
     return (f"Where the steps went: {'; '.join(texts)}.",)

@@ -221,12 +221,12 @@ def timed_steps(
 ) -> Steps:
     """Steps of which only durations, and perhaps exposed synchronisation, are known.
 
-    Both are seconds, [ranks, steps], NaN where unknown. The world is as large as the highest rank
-    says where nothing else does.
+    Both are seconds, [ranks, steps], NaN where unknown; what is no synchronisation is own work. The
+    world is as large as the highest rank says where nothing else does.
     """
     phases = {phase: np.where(np.isnan(seconds), np.nan, 0.0) for phase in STEP_PHASES}
     if sync is not None:
-        phases["sync"] = sync
+        phases |= {"sync": sync, "other": np.maximum(seconds - sync, 0.0)}
     return Steps(
         job_id=name,
         attempt=0,
@@ -236,6 +236,7 @@ def timed_steps(
         seconds=seconds,
         phases=phases,
         notes=notes,
+        has_phases=sync is None,
     )
 
 

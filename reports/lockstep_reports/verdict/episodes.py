@@ -39,14 +39,14 @@ def episode_of(steps: Steps, scores: Scores, candidate: Candidate) -> Episode:
         ranks=tuple(steps.ranks[row] for row in rows),
         group=candidate.units.names[stretch.unit] if has_group else None,
         group_is_node=candidate.units.kind == "node",
-        phase=phase,
+        phase=phase if steps.has_phases else None,
         phase_seconds=phase_seconds,
         late_seconds=late_seconds,
         lost_by_step=np.nan_to_num(candidate.cost),
         last_share=float(last_share(candidate.margin[None])[0]),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
     )
-    episode = replace(episode, evidence=tuple(why_episode(episode, candidate)))
+    episode = replace(episode, evidence=tuple(why_episode(steps, episode, candidate)))
     return _with_fetched_ahead(steps, episode)
 
 

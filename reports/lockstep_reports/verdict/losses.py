@@ -346,9 +346,10 @@ def _loss(
     numbers = steps.numbers[columns] if len(columns) else steps.numbers[:1]
     pairs = np.unique(np.column_stack([charges.columns, charges.rows]), axis=0)
     num_late = np.bincount(pairs[:, 0], minlength=len(by_step))
+    is_unknown = cause == "other" and not steps.has_phases
     return Loss(
         kind=kind,
-        cause=cause,
+        cause=None if is_unknown else cause,
         ranks=tuple(
             steps.ranks[row] for row in np.argsort(-by_rank, kind="stable") if by_rank[row] > 0
         ),

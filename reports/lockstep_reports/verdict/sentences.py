@@ -169,7 +169,7 @@ def busy_nodes(steps: Steps, ranks: Sequence[int]) -> str:
     return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
 
 
-def why_episode(episode: Episode, candidate: Candidate) -> Iterator[str]:
+def why_episode(steps: Steps, episode: Episode, candidate: Candidate) -> Iterator[str]:
     """Why an episode is one."""
     stretch, num_units = candidate.stretch, max(2, len(candidate.units.names))
     num_last, num_known = int(np.count_nonzero(candidate.margin > 0)), stretch.num_known
@@ -190,8 +190,9 @@ def why_episode(episode: Episode, candidate: Candidate) -> Iterator[str]:
         f"{subject} kept all others waiting {duration(episode.late_seconds)} a step (median of "
         f"the late ones); from {duration(stretch.threshold)} on it counts."
     )
-    if episode.phase:
+    if episode.phase or not steps.has_phases:
         work = "work outside the marked phases" if episode.phase == "other" else episode.phase
+        work = work or "own work"
         longer = duration(episode.phase_seconds or 0)
         yield f"Its {work} took {longer} longer than the median of the other ranks."
     else:

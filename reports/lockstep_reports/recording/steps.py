@@ -221,7 +221,7 @@ def timed_steps(
 ) -> Steps:
     """Steps of which only durations, and perhaps exposed synchronisation, are known.
 
-    Both are seconds, [ranks, steps], NaN where unknown; what is no synchronisation is own work. The
+    Both are seconds, [ranks, steps], NaN where unknown; all other time is own work. The
     world is as large as the highest rank says where nothing else does.
     """
     phases = {phase: np.where(np.isnan(seconds), np.nan, 0.0) for phase in STEP_PHASES}

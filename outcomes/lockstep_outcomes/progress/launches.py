@@ -365,7 +365,8 @@ def _find_behind(
     if not is_other and 2 * len(late) > len(launched) >= _FEW * len(waiting):
         late, why = waiting, "ahead"
     for member in sorted(late):
-        yield from _describe(member, why, groups, members, moved)
+        own = [groups[int(index)] for index in launched[member]]
+        yield from _describe(member, why, own, members, moved)
 
 
 def _describe(
@@ -375,9 +376,8 @@ def _describe(
     members: _Members,
     moved: Collection[ProcessDevice],
 ) -> Iterator[LateRank]:
-    """The member where it is furthest behind or ahead; none where it moves elsewhere."""
-    own = [group for group in groups if member in group.counts]
-    gaps = [(group, *group.furthest(member, ahead=why == "ahead")) for group in own]
+    """The member in that of its groups where it is furthest behind or ahead; none if it moves."""
+    gaps = [(group, *group.furthest(member, ahead=why == "ahead")) for group in groups]
     group, function, launched, most = max(gaps, key=lambda gap: abs(gap[3] - gap[2]))
     rank, name = group.ranks[member], group.communicator.name
     if isinstance(rank, Crowd):

@@ -253,9 +253,9 @@ def _earlier_in_the_step(left: _States, _: _States) -> _Found:
     orders = [
         _PLACES.index(state.phase) if state.phase in _PLACES else len(_PLACES) for state in left
     ]
-    return [
-        state for state, order in zip(left, orders, strict=True) if order == min(orders)
-    ], lambda *_: "the others have come further in the step"
+    first = min(orders, default=0)
+    found = [state for state, order in zip(left, orders, strict=True) if order == first]
+    return found, lambda *_: "the others have come further in the step"
 
 
 def _blocked_in_kernel(left: _States, _: _States) -> _Found:

@@ -16,6 +16,7 @@ from lockstep_records.nccl.ras_answer import (
     Absence,
     Answer,
     Communicator,
+    LargeAnswerError,
     MissingRank,
     RankLaunches,
     RasError,
@@ -27,7 +28,9 @@ from lockstep_records.nccl.ras_text import TEXT_HEAD, parse_text
 
 MAX_BYTES = 128 << 20
 """Of answers that lie in files: JSON of 16,384 ranks in ten communicators each has 90 MB."""
-_MAX_FUNCTIONS, _MAX_NAME = 32, 64
+_MAX_NAME = 64
+_BRACES_PER_RANK = 4
+"""At most: of a rank, its status, its counts and, at worst, a communicator of its own."""
 _MAX_COUNT = (1 << 63) - 1
 _JSON_HEAD = re.compile(r'^\{\s*"nccl_version"', re.MULTILINE)
 _GREETING = "SERVER PROTOCOL "
@@ -41,15 +44,19 @@ def is_answer(head: str) -> bool:
     return bool(is_text or _JSON_HEAD.search(head) or head.startswith(_GREETING))
 
 
-def read_answers(data: bytes) -> tuple[Answer, ...]:
+def read_answers(data: bytes, max_ranks: int = MAX_RANKS) -> tuple[Answer, ...]:
     """The answers in what a client has saved, in their order; other lines are passed over.
 
+    An answer has at most ``max_ranks`` in all communicators, which bound time and memory too.
+
     Raises:
-        RasError: there is none, one ends early, or exceeds a bound.
+        LargeAnswerError: one has more ranks, or what would take as much.
+        RasError: there is none, or one ends early or is not as NCCL writes it.
     """
     if len(data) > MAX_BYTES:
-        raise RasError(f"the answer is longer than {MAX_BYTES:,} bytes; ask for text")
-    text = data.decode(errors="replace").replace("\r\n", "\n")
+        raise LargeAnswerError(f"the answer is longer than {MAX_BYTES:,} bytes; ask for text")
+    # All that counts is ASCII, and no byte takes more than one in this encoding.
+    text = data.decode("latin-1").replace("\r\n", "\n")
     begins = sorted(
         match.start() for head in (TEXT_HEAD, _JSON_HEAD) for match in head.finditer(text)
     )
@@ -59,13 +66,17 @@ def read_answers(data: bytes) -> tuple[Answer, ...]:
         raise RasError(f"it holds no answer of NCCL's status socket: {words}")
     ends = [*begins[1:], len(text)]
     parts = (text[begin:end] for begin, end in zip(begins, ends, strict=True))
-    return tuple(_read_json(part) if part[0] == "{" else parse_text(part) for part in parts)
+    return tuple(
+        _read_json(part, max_ranks) if part[0] == "{" else parse_text(part, max_ranks)
+        for part in parts
+    )
 
 
 _Number = Annotated[int, msgspec.Meta(ge=-1, le=_MAX_COUNT)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
 _RankNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 _Name = Annotated[str, msgspec.Meta(max_length=_MAX_NAME)]
+_Function = Annotated[str, msgspec.Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,63}\\Z")]
 
 
 class _Status(msgspec.Struct):
@@ -84,13 +95,11 @@ class _Rank(msgspec.Struct):
     pid: _Number = -1
     nvml_dev: _Number = -1
     status: _Status = msgspec.field(default_factory=_Status)
-    collective_counts: Annotated[dict[_Name, _Count], msgspec.Meta(max_length=_MAX_FUNCTIONS)] = (
-        msgspec.field(default_factory=dict)
-    )
+    collective_counts: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Communicator(msgspec.Struct):
-    hash: Annotated[str, msgspec.Meta(pattern="^(0x)?[0-9a-fA-F]{1,16}$")]
+    hash: Annotated[str, msgspec.Meta(pattern="^(0x)?[0-9a-fA-F]{1,16}\\Z")]
     size: _RankNumber
     ranks: list[_Rank] = []
     missing_ranks: list[_Rank] = []
@@ -108,25 +117,29 @@ class _Document(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Document)
+_counts_decoder = msgspec.json.Decoder(dict[_Function, _Count])
+_MAX_COUNTS_BYTES = 4096
 # 2.28.7 and 2.28.9 write no comma behind the last number of a missing rank.
 _NO_COMMA = re.compile(r'("nvml_dev": ?-?\d{1,10})(\s{1,64}"status")')
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _STARTING_STATE = 7
 
 
-def _read_json(text: str) -> Answer:
+def _read_json(text: str, max_ranks: int) -> Answer:
+    if text.count("{") > _BRACES_PER_RANK * max_ranks + _BRACES_PER_RANK:
+        raise LargeAnswerError(f"the answer has over {max_ranks:,} ranks; ask for text")
     end = text.rfind("}") + 1
     try:
         document = _decoder.decode(_NO_COMMA.sub(r"\1,\2", text[:end]))
+        communicators = tuple(map(_communicator, document.communicators))
     except RecursionError as error:
         raise RasError("the answer is nested too deeply") from error
     except msgspec.ValidationError as error:
         raise RasError(f"the answer is not as NCCL writes it: {error}") from error
     except msgspec.DecodeError as error:
         raise RasError(f"the JSON is damaged or ends early: {error}; ask again") from error
-    communicators = tuple(map(_communicator, document.communicators))
-    if sum(len(each.ranks) + len(each.missing) for each in communicators) > MAX_RANKS:
-        raise RasError(f"the answer has over {MAX_RANKS:,} ranks")
+    if sum(len(each.ranks) + len(each.missing) for each in communicators) > max_ranks:
+        raise LargeAnswerError(f"the answer has over {max_ranks:,} ranks; ask for text")
     return Answer(
         version=parse_version(document.nccl_version),
         time=document.timestamp if _TIME.fullmatch(document.timestamp) else "",
@@ -151,7 +164,7 @@ def _communicator(record: _Communicator) -> Communicator:
             RankLaunches(
                 rank=each.rank,
                 process=read_process(each.host, each.pid, each.nvml_dev),
-                counts={_function(name): count for name, count in each.collective_counts.items()},
+                counts=_read_counts(each.collective_counts),
                 state=_state(each.status),
                 error=_error(each.status),
             )
@@ -168,10 +181,10 @@ def _communicator(record: _Communicator) -> Communicator:
     )
 
 
-def _function(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        raise RasError(f"{name!r:.60} is not a function of NCCL")
-    return name
+def _read_counts(data: msgspec.Raw) -> dict[str, int]:
+    if len(bytes(data)) > _MAX_COUNTS_BYTES:
+        raise RasError("a rank has counts of more functions than NCCL has")
+    return _counts_decoder.decode(data)
 
 
 def _state(status: _Status) -> State:

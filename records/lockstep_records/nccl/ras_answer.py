@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-MAX_COMMUNICATORS, MAX_RANKS = 1 << 16, 1 << 20
-"""Most communicators of an answer, and ranks in all of them."""
+MAX_COMMUNICATORS, MAX_RANKS, MAX_FUNCTIONS = 1 << 16, 1 << 20, 32
+"""Most communicators of an answer, ranks in all of them, and functions of a communicator."""
 ANY_FUNCTION = "collective"
 """Function of the counts that NCCL before 2.26 sums up."""
 State = Literal["starting", "running", "ending", "aborted", "failed"]
@@ -18,6 +18,10 @@ does not answer; its process answers, and is not, or no longer, in the communica
 
 class RasError(ValueError):
     """An answer that cannot be read; one sentence without the name of its source."""
+
+
+class LargeAnswerError(RasError):
+    """An answer of more bytes or ranks than are read; text has fewer of both."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

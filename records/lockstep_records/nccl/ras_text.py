@@ -1,16 +1,18 @@
 """Reads an answer of NCCL's status socket in text, which names only ranks that differ."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep_records.nccl.ras_answer import (
     MAX_COMMUNICATORS,
-    MAX_RANKS,
+    MAX_FUNCTIONS,
     Absence,
     Answer,
     Communicator,
     Crowd,
+    LargeAnswerError,
     MissingRank,
     ProcessDevice,
     RankLaunches,
@@ -42,6 +44,7 @@ _PROCESS = re.compile(
     r"(?:[\d,]{0,400}| \(NVML (?P<nvml>\d{1,4})[\d,]{0,400}\))"
 )
 _MISSING = re.compile(r"  The missing ranks?: (\d{1,8}(?:, ?\d{1,8}){0,99})")
+_LINES_PER_RANK, _OTHER_LINES = 8, 1000
 _TIMEOUTS = re.compile(r"  Encountered (\d{1,9}) communication timeout.*")
 _STATES: dict[str, State] = {
     "INIT": "starting", "RUNNING": "running", "FINALIZE": "ending", "ABORT": "aborted",
@@ -69,12 +72,15 @@ class _TextCommunicator:
     crowds: list[list[Any]] = field(default_factory=list)
 
 
-def parse_text(text: str) -> Answer:
-    """The answer that begins with this text's first line.
+def parse_text(text: str, max_ranks: int) -> Answer:
+    """The answer that begins with this text's first line, of at most so many named ranks.
 
     Raises:
         RasError: it ends early, or exceeds a bound.
     """
+    # A line names one rank, or lists several with commas.
+    if text.count("\n") + text.count(",") > _LINES_PER_RANK * max_ranks + _OTHER_LINES:
+        raise LargeAnswerError(f"the answer has more lines than {max_ranks:,} ranks take")
     head = TEXT_HEAD.match(text)
     assert head is not None
     parts = re.split(r"\n(?:Errors|Warnings)\n={6,8}\n", text)
@@ -86,17 +92,11 @@ def parse_text(text: str) -> Answer:
     largest = max(sizes.values(), default=0)
     num_largest = sum(int(count) for _, count, size in groups if int(size) == largest)
     found, silent, num_timeouts = _gather(parts[1].split("\n") + parts[2].split("\n"))
-    communicators = [
-        _join_lines(name, sizes.get(record.group, 0), record, silent)
-        for name, record in found.items()
-    ]
+    communicators = _communicators(found, silent, sizes, max_ranks)
     of_ranks = {rank.process.pid for each in communicators for rank in each.missing}
-    others = [process for process in silent if process.pid not in of_ranks]
+    others = [pair for pair in silent.items() if pair[0].pid not in of_ranks]
     if others and not groups:
-        missing = (
-            MissingRank(rank=number, process=process, absence=silent[process])
-            for number, process in enumerate(others)
-        )
+        missing = (MissingRank(rank=n, process=p, absence=a) for n, (p, a) in enumerate(others))
         communicators.append(Communicator(name="", size=0, missing=tuple(missing)))
     return Answer(
         version=parse_version(head[1]),
@@ -137,6 +137,22 @@ def _gather(lines: list[str]) -> tuple[dict[str, _TextCommunicator], _Silent, in
     return found, silent, num_timeouts
 
 
+def _communicators(
+    found: dict[str, _TextCommunicator], silent: _Silent, sizes: dict[int, int], max_ranks: int
+) -> list[Communicator]:
+    dead = {(each.host, each.pid) for each, absence in silent.items() if absence == "dead"}
+    for record in found.values():
+        if len(record.missing) == len(silent) == 1:  # before 2.25 only the process had a name
+            record.processes.setdefault(next(iter(record.missing)), next(iter(silent)))
+    communicators, num_left = list[Communicator](), max_ranks
+    for name, record in found.items():
+        communicators.append(_join_lines(name, sizes.get(record.group, 0), record, dead, num_left))
+        num_left -= len(communicators[-1].members)
+    if num_left < 0:
+        raise LargeAnswerError(f"the answer has over {max_ranks:,} ranks")
+    return communicators
+
+
 def _take_line(record: _TextCommunicator, kind: str, line: str) -> None:
     if different := _DIFFERENT.fullmatch(line):
         record.function = different[1]
@@ -173,12 +189,10 @@ def _take_rank(record: _TextCommunicator, kind: str, named: re.Match[str]) -> No
         record.states[rank] = _STATES.get(state, "running")
 
 
-def _join_lines(name: str, size: int, record: _TextCommunicator, silent: _Silent) -> Communicator:
-    if len(record.missing) == len(silent) == 1:  # before 2.25 only the process had a name
-        [rank], [process] = record.missing, silent
-        record.processes.setdefault(rank, process)
-    dead = {(each.host, each.pid) for each, absence in silent.items() if absence == "dead"}
-    _name_the_rest(size, record)
+def _join_lines(
+    name: str, size: int, record: _TextCommunicator, dead: set[tuple[str, int]], num_left: int
+) -> Communicator:
+    _name_the_rest(size, record, num_left)
 
     def process_of(rank: int) -> ProcessDevice:
         return record.processes.get(rank, ProcessDevice())
@@ -209,18 +223,19 @@ def _join_lines(name: str, size: int, record: _TextCommunicator, silent: _Silent
     )
 
 
-def _name_the_rest(size: int, record: _TextCommunicator) -> None:
+def _name_the_rest(size: int, record: _TextCommunicator, num_left: int) -> None:
     """Gives the ranks of a crowd their numbers where all others of the communicator have names."""
-    functions = [crowd[0] for crowd in record.crowds if crowd[2] > 0]
+    functions = Counter(crowd[0] for crowd in record.crowds if crowd[2] > 0)
+    if len(functions) > MAX_FUNCTIONS:
+        raise RasError(f"a communicator has over {MAX_FUNCTIONS} functions")
     for crowd in record.crowds:
         function, launched, num_ranks = crowd
+        if not 0 < num_ranks <= num_left or functions[function] > 1:
+            continue
         of_function = {rank for rank, counts in record.counts.items() if function in counts}
         highest = max((record.counts[rank][function] for rank in of_function), default=0)
-        is_behind = 0 < num_ranks <= MAX_RANKS and launched < highest
-        if not is_behind or functions.count(function) > 1 or size > MAX_RANKS:
-            continue
-        rest = set(range(size)) - of_function - record.missing.keys()
-        if len(rest) == num_ranks:
+        others = of_function | record.missing.keys()
+        if launched < highest and num_ranks == size - sum(rank < size for rank in others):
             crowd[2] = 0
-            for rank in rest:
+            for rank in set(range(size)) - others:
                 record.counts.setdefault(rank, {})[function] = launched

@@ -10,7 +10,7 @@ import pytest
 from lockstep_outcomes.progress.launch_finding import LaunchFinding
 from lockstep_outcomes.progress.launches import LaunchHistory
 from lockstep_records.nccl.ras import read_answers
-from lockstep_records.nccl.ras_answer import RasError
+from lockstep_records.nccl.ras_answer import LargeAnswerError, RasError
 
 from .ras_mesh import as_json, as_text
 
@@ -132,11 +132,12 @@ BROKEN: dict[str, tuple[Callable[[], str], str]] = {
     "a rank beyond the size": (lambda: _changed(rank=7), "has rank 7"),
     "a negative count": (lambda: _changed(collective_counts={"AllReduce": -1}), ">= 0"),
     "a huge count": (lambda: _changed(collective_counts={"AllReduce": 10**30}), "<="),
-    "a function of no name": (lambda: _changed(collective_counts={"\x1b[2J": 1}), "not a function"),
+    "a function of no name": (lambda: _changed(collective_counts={"\x1b[2J": 1}), "regex"),
     "many functions": (
-        lambda: _changed(collective_counts={f"F{n}": 1 for n in range(99)}), "length",
+        lambda: _changed(collective_counts={f"F{n}": 1 for n in range(999)}), "more functions",
     ),
-    "a long name": (lambda: _changed(collective_counts={"F" * 99: 1}), "length"),
+    "a long name": (lambda: _changed(collective_counts={"F" * 99: 1}), "regex"),
+    "a function with a line's end": (lambda: _changed(collective_counts={"F\n": 1}), "regex"),
 }  # fmt: skip
 
 
@@ -145,6 +146,22 @@ def test_what_no_answer_is_has_one_sentence(name: str) -> None:
     make, words = BROKEN[name]
     with pytest.raises(RasError, match=words):
         read_answers(make().encode())
+
+
+BLANK = as_text(B) + "\n" * 2000
+LISTED = as_text(B).replace("MISMATCH\n ", f"MISMATCH\n  The missing ranks: {'1,' * 2000}1\n ")
+CROWD = as_text(B).replace("       8  ", " 1000000  ").replace("7 ranks have", "999999 ranks have")
+
+
+@pytest.mark.parametrize("text", [as_json(E), BLANK, LISTED, '{\n"nccl_version": {' + "{" * 99])
+def test_an_answer_of_more_ranks_than_are_read_is_too_large(text: str) -> None:
+    with pytest.raises(LargeAnswerError):
+        read_answers(text.encode(), max_ranks=7)
+
+
+def test_no_rank_gets_a_number_because_a_line_counts_a_million() -> None:
+    [answer] = read_answers(CROWD.replace("operation 7", "operation 3").encode(), max_ranks=7)
+    assert len(answer.communicators[0].ranks) == 1
 
 
 def test_a_host_that_is_no_address_is_unknown() -> None:

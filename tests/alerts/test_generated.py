@@ -204,10 +204,12 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
     alert = NAMED_ALERTS["JobNotProgressing"]
     cases = {case.name: case for case in cases_of(alert, FAST_SPEC.windows)}
     case = cases[case_name]
+    stands = 'alertname="TrainGpuDegraded", cause="verdict", cluster="c1", node="n1", gpu="0"'
+    fault = Samples(f'ALERTS_FOR_STATE{{{stands}, weight="1"}}', steady(5, case.at_seconds))
     annotations = {
         "summary": "Job j1 makes no progress",
         "description": f"4 GPU-hours are lost each hour. {STALL_SENTENCES[case_name]}",
-        "causes": "",
+        "causes": "TrainGpuDegraded (verdict) on n1, GPU 0 since 1970-01-01 00:00:05 +0000 UTC.",
         "runbook_url": "runbooks/JobNotProgressing.md",
         "dashboard_url": "/d/lockstep-job?from=now-1h&to=now&var-cluster=c1&var-job_id=j1#progress",
         "notified_within": "150s",
@@ -218,7 +220,7 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
         "eval_time": f"{case.at_seconds}s",
         "exp_alerts": [{"exp_labels": {**OWNED, **PAGE}, "exp_annotations": annotations}],
     }
-    promtool(tmp_path, case.series, {"alert_rule_test": [expected]})
+    promtool(tmp_path, [*case.series, fault], {"alert_rule_test": [expected]})
 
 
 @pytest.mark.promtool

@@ -10,7 +10,7 @@ import click
 import pytest
 import yaml
 
-from lockstep_alerts.output import UNKNOWN, alert_rule
+from lockstep_alerts.output import UNKNOWN, alert_rule, render
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import runbooks_path, spec_path
@@ -100,28 +100,38 @@ def test_a_page_says_how_long_and_whether_it_can_wait() -> None:
 
 
 SPEC = read_spec(spec_path(), Duration("5s"))
-NAMED_ALERTS = {alert.name: alert for alert in SPEC.alerts}
 SENTENCES = {
     ("TrainNodeFault", "a GPU is lost"): "GPU 3: lost. ",
     ("TrainNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0: restart_node.",
     ("TrainPortFault", "its port is down"): "mlx5_3 down.",
+    ("ClusterLosing", "jobs at broken ports lose much"): "Jobs: j1 (8 GPUs), j2 (8 GPUs),"
+    " j3 (8 GPUs), j4 (8 GPUs).",
 }
 
 
 @pytest.mark.promtool
 @pytest.mark.parametrize(("name", "case_name"), SENTENCES)
 def test_a_page_names_the_parts_that_failed(tmp_path: Path, name: str, case_name: str) -> None:
-    alert = NAMED_ALERTS[name]
-    cases = every_case(alert, SPEC.windows)
-    [case] = [each for each in cases if each.name == case_name]
+    [(alert, case)] = [
+        (alert, case)
+        for alert in SPEC.condition_alerts
+        if alert.name == name
+        for case in every_case(alert, SPEC.windows)
+        if case.name == case_name
+    ]
     assert case.fires is not None
     rule = {
         **alert_rule(alert, SPEC.windows, Delivery()),
         "annotations": {"description": alert.condition.evidence()},
     }
-    rules = {"groups": [{"name": "g", "rules": [rule]}]}
+    groups = yaml.safe_load(render(SPEC, Delivery())[alert.area.rules_file])["groups"]
+    recorded = [each for group in groups for each in group["rules"] if "record" in each]
+    rules = {"groups": [{"name": "g", "rules": [*recorded, rule]}]}
     owner = dict.fromkeys(("project", "queue", "class"), UNKNOWN) if alert.is_of_job else {}
-    owner["weight"] = f"{alert.weight:02d}"
+    if alert.weight:
+        owner["weight"] = f"{alert.weight:02d}"
+    else:
+        owner["incident"] = case.fires["cause"]
     expected = {
         "exp_labels": {**case.fires, "severity": alert.severity, **owner},
         "exp_annotations": {"description": SENTENCES[name, case_name]},

@@ -1,15 +1,12 @@
 """Runs situations through the rules: series in, alerts with labels out, judged as on-call would.
 
-By the ruler; by promtool where the text of a page is expected. Every alert that fires is read back
-with its labels, grouping is applied here, and what is left is compared with the objects that
-on-call expects.
+Every alert that fires has its labels, grouping is applied here, and what is left is compared with
+the objects that on-call expects.
 """
 
 import json
-import re
-import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,17 +19,12 @@ from lockstep_alerts.reading.model import Delivery, Duration, group_wait_seconds
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
-from .fleet import SITUATIONS, Series, build, seconds
+from .fleet import SITUATIONS, Series, build
 from .ruler import Ruler, prometheus
-from .timelines import UNITS
+from .timelines import seconds
 
 Labels = dict[str, str]
 SEVERITIES = {"critical": "pages", "warning": "tickets"}
-FIRING = 'ALERTS{alertstate="firing"}'
-GOT = re.compile(r'\{__name__="ALERTS"(?:, \w+="(?:[^"\\]|\\.)*")*\}')
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-EXPRESSION = re.compile(r'\s*expr: "(?P<expr>.*)", time: (?P<time>[\ddhms.]+),')
-ALERT = re.compile(r"\s*alertname: (?P<name>\w+), time: (?P<time>[\ddhms.]+),")
 MAX_INSTANTS = 2000
 
 
@@ -48,7 +40,6 @@ class Paging:
         }
     )
     group_wait_seconds: float = 0.0
-    external_labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def shipped(scrape: float, folder: Path) -> Paging:
@@ -91,8 +82,8 @@ def end_of(situation: Mapping[str, Any], scrape: float) -> float:
     return max(span(entry["time"], scrape)[1] for entry in situation["at"])
 
 
-def _instants(time: str, scrape: float, before: float = 0.0) -> list[float]:
-    """Evaluations in a time, and those so long before it; a range ends before its end.
+def _instants(time: str, scrape: float) -> list[float]:
+    """Evaluations in a time; a range ends before its end.
 
     As the segments of timelines do: what happens at 10m is in 10m-20m, and not in 0-10m.
     """
@@ -101,66 +92,20 @@ def _instants(time: str, scrape: float, before: float = 0.0) -> list[float]:
     # At a moment between two evaluations what the first of them found stands.
     last = int((until - scrape / 2 if is_range else until) // scrape)
     begin = start if is_range else last * scrape
-    first = min(int(-(-max(begin - before, 0.0) // scrape)), last)
+    first = min(int(-(-begin // scrape)), last)
     every = max(1, (last - first) // MAX_INSTANTS + 1)
     return [index * scrape for index in range(first, last + 1, every)]
 
 
-def test_file(situation: Mapping[str, Any], scrape: float, paging: Paging) -> dict[str, Any]:
-    """The situation as a file of ``promtool test rules`` that asks what fires at each time."""
-    end = end_of(situation, scrape) + scrape
-    instants: set[float] = set()
-    for entry in situation["at"]:
-        instants.update(_instants(entry["time"], scrape, paging.group_wait_seconds))
-    names = (
-        _alert_names(paging.rule_files) if any("jobs" in page for page in _pages(situation)) else []
-    )
-    last = [_instants(entry["time"], scrape)[-1] for entry in situation["at"]]
-    return {
-        "rule_files": [str(path.resolve()) for path in paging.rule_files],
-        "evaluation_interval": f"{scrape:g}s",
-        "tests": [{
-            "name": situation["name"],
-            "interval": f"{scrape:g}s",
-            "external_labels": dict(paging.external_labels),
-            "input_series": [
-                series.input_series(scrape, end) for series in build(situation, scrape, end)
-            ],
-            "promql_expr_test": [
-                {"expr": FIRING, "eval_time": f"{time:g}s", "exp_samples": []}
-                for time in sorted(instants)
-            ],
-            "alert_rule_test": [
-                {"eval_time": f"{time:g}s", "alertname": name, "exp_alerts": []}
-                for time in sorted(set(last)) for name in names
-            ],
-        }],
-    }  # fmt: skip
-
-
-def _pages(situation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [page for entry in situation["at"] for page in entry.get("pages") or ()]
-
-
-def _alert_names(rule_files: Iterable[Path]) -> list[str]:
-    files = [yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader) for path in rule_files]
-    rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
-    return sorted({rule["alert"] for rule in rules if "alert" in rule})
-
-
-def run(situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Path) -> list[str]:
+def run(situation: Mapping[str, Any], scrape: float, paging: Paging) -> list[str]:
     """What differs from the expectation at this interval, one sentence each."""
-    if any("jobs" in page for page in _pages(situation)):  # in their texts
-        texts, firing = run_promtool(situation, scrape, paging, folder)
-    else:
-        length = end_of(situation, scrape) + scrape
-        series = build_read(situation, scrape, length, paging)
-        texts, firing = {}, run_ruler(series, scrape, length, paging)
-    notified = through_alertmanager(firing, paging, scrape)
+    length = end_of(situation, scrape) + scrape
+    series = build_read(situation, scrape, length, paging)
+    notified = through_alertmanager(run_ruler(series, scrape, length, paging), paging, scrape)
     return [
         f"{situation['name']} {problem}"
         for entry in situation["at"]
-        for problem in judge(entry, notified, texts, scrape, paging)
+        for problem in judge(entry, notified, scrape, paging)
     ]
 
 
@@ -185,48 +130,6 @@ def run_ruler(
         return ruler.firing(paging.rule_files)
 
 
-def run_promtool(
-    situation: Mapping[str, Any], scrape: float, paging: Paging, folder: Path
-) -> tuple[dict[float, list[str]], dict[float, list[Labels]]]:
-    """Texts of alerts and alerts that fire, by second, as promtool finds them.
-
-    Raises:
-        RuntimeError: promtool cannot run the situation.
-    """
-    path = folder / "situation.yaml"
-    path.write_text(json.dumps(test_file(situation, scrape, paging)), encoding="utf-8")
-    command = ["promtool", "test", "rules", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    output = done.stdout + done.stderr
-    if done.returncode and "FAILED:" not in output:
-        raise RuntimeError(f"promtool cannot run {situation['name']!r}: {output[-2000:]}")
-    if re.search(r"\berr(?:or)?:", output) and "got:" not in output:
-        raise RuntimeError(f"promtool reports errors in {situation['name']!r}: {output[-2000:]}")
-    firing, texts = read_output(output)
-    return texts, firing
-
-
-def read_output(output: str) -> tuple[dict[float, list[Labels]], dict[float, list[str]]]:
-    """Firing alerts by time, and by time the labels and annotations of alerts as text."""
-    firing: dict[float, list[Labels]] = {}
-    texts: dict[float, list[str]] = {}
-    time, in_alerts = 0.0, False
-    for line in output.splitlines():
-        if match := EXPRESSION.match(line) or ALERT.match(line):
-            time, in_alerts = _clock(match["time"]), "alertname" in line.partition(",")[0]
-        elif in_alerts and ("Labels:{" in line or "Annotations:{" in line):
-            texts.setdefault(time, []).append(line.strip())
-        elif line.strip().startswith("got:") and not in_alerts:
-            firing[time] = [dict(LABEL.findall(found)) for found in GOT.findall(line)]
-    return firing, texts
-
-
-def _clock(text: str) -> float:
-    return sum(
-        float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|d|h|m|s)", text)
-    )
-
-
 def through_alertmanager(
     firing: Mapping[float, list[Labels]], paging: Paging, scrape: float
 ) -> list[Notified]:
@@ -248,7 +151,6 @@ def through_alertmanager(
 def judge(
     entry: Mapping[str, Any],
     notified: Sequence[Notified],
-    texts: Mapping[float, list[str]],
     scrape: float,
     paging: Paging,
 ) -> list[str]:
@@ -265,11 +167,6 @@ def judge(
             continue
         items = [item for item in reached if item.kind == kind]
         problems += [f"{head}: {text}" for text in _compare(kind, expected, items, paging)]
-    for page in [] if entry.get("silent") else entry.get("pages") or ():
-        text = "\n".join(texts.get(instants[-1], ()))
-        missing = [job for job in page.get("jobs", ()) if not re.search(rf"\b{job}\b", text)]
-        if missing:
-            problems.append(f"{head}: the page does not name the jobs {missing}")
     return problems
 
 
@@ -299,7 +196,7 @@ def _compare(
 
 def _names(labels: Mapping[str, str], target: Mapping[str, Any]) -> bool:
     for name, value in target.items():
-        if name in {"jobs", "optional"}:
+        if name == "optional":
             continue
         label = "alertname" if name == "alert" else name
         if labels.get(label, "") not in (value if isinstance(value, list) else [value]):

@@ -13,7 +13,7 @@ import yaml
 
 from lockstep_prometheus.promql import selectors
 
-from .timelines import Course, notation, seconds, segments
+from .timelines import Course, segments
 
 SITUATIONS = Path(__file__).parents[3] / "alerts" / "situations"
 TESTS: dict[str, Callable[[str, str], bool]] = {
@@ -50,16 +50,6 @@ class Series:
             for segment in segments(timeline, scrape, end):
                 course.apply(segment, base=timeline is self.timeline)
         return course
-
-    def input_series(self, scrape: float, end: float) -> dict[str, str]:
-        """The series as promtool's test files write it."""
-        labels = ", ".join(
-            f'{name}="{value}"' for name, value in sorted(self.labels.items()) if name != "__name__"
-        )
-        return {
-            "series": f"{self.labels['__name__']}{{{labels}}}",
-            "values": notation(self.course(scrape, end).values()),
-        }
 
 
 def matchers(selector: str) -> list[tuple[str, str, str]]:
@@ -240,15 +230,3 @@ def _bend(found: list[Series], selector: str, timeline: str) -> int:
             series.bends.append(timeline)
             count += 1
     return count
-
-
-__all__ = [
-    "SITUATIONS",
-    "Series",
-    "build",
-    "clusters_of",
-    "library",
-    "matchers",
-    "matches",
-    "seconds",
-]

@@ -1,10 +1,9 @@
 """Every situation of alerts/situations, with the project's rules and routes.
 
-A tenth of the brief ones at a minute in each run, all of them at all intervals in the release
-one: each takes seconds.
+A tenth of the brief ones at a minute in each run, all others in the release one: each takes
+seconds.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +23,19 @@ def _is_long(situation: dict[str, Any]) -> bool:
     return any(str(entry["time"]).endswith(_LONG) for entry in situation["at"])
 
 
-BRIEF = [
-    each
-    for each in SITUATIONS
-    if not _is_long(each) and _BRIEF_SCRAPE in each.get("scrape_seconds", INTERVALS)
-][::10]
+def _params() -> list[Any]:
+    """Each situation at each interval at which it holds; a sample of them in each run."""
+    pairs = [(each, s) for s in INTERVALS for each in SITUATIONS
+             if s in each.get("scrape_seconds", INTERVALS)]  # fmt: skip
+    brief = [pair for pair in pairs if pair[1] == _BRIEF_SCRAPE and not _is_long(pair[0])][::10]
+    return [
+        pytest.param(
+            *pair,
+            id=f"{pair[0]['name']}-{pair[1]}",
+            marks=[] if pair in brief else [pytest.mark.release],
+        )
+        for pair in pairs
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +44,12 @@ def paging(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Paging]:
 
 
 @pytest.mark.server
-@pytest.mark.promtool
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("situation", BRIEF, ids=lambda each: each["name"])
-def test_on_call_is_told_what_it_expects(
-    situation: dict[str, Any], paging: dict[int, Paging], tmp_path: Path
-) -> None:
-    assert not run(situation, _BRIEF_SCRAPE, paging[_BRIEF_SCRAPE], tmp_path)
-
-
-@pytest.mark.server
-@pytest.mark.promtool
-@pytest.mark.release
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("scrape", INTERVALS)
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each["name"])
-def test_every_situation_at_every_interval(
-    situation: dict[str, Any], scrape: int, paging: dict[int, Paging], tmp_path: Path
+@pytest.mark.parametrize(("situation", "scrape"), _params())
+def test_on_call_is_told_what_it_expects(
+    situation: dict[str, Any], scrape: int, paging: dict[int, Paging]
 ) -> None:
-    if scrape not in situation.get("scrape_seconds", INTERVALS):
-        pytest.skip("the situation says at which intervals it holds")
-    assert not run(situation, scrape, paging[scrape], tmp_path)
+    assert not run(situation, scrape, paging[scrape])
 
 
 def test_every_situation_builds_and_half_of_them_are_healthy() -> None:

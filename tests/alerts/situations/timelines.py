@@ -1,7 +1,4 @@
-"""Timelines of situations: ``0-10m: 100 +1 every 1s; then held`` becomes one value a scrape.
-
-Values are None where nothing is scraped, ``STALE`` where Prometheus sees that a series ended.
-"""
+"""Timelines of situations: ``0-10m: 100 +1 every 1s; then held`` becomes one value a scrape."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
-STALE = "stale"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 NUMBER = r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|Inf)|NaN"
 DURATION = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)\s*(scrapes?|ms|s|m|h|d)")
@@ -134,41 +130,3 @@ class Course:
             for index in np.flatnonzero(self._gpu_count & (np.arange(len(level)) > 0)).tolist():
                 level[index] = level[index - 1]
         return level, self._hidden
-
-    def values(self) -> list[float | str | None]:
-        """One value a scrape, ``STALE`` at the first scrape without the series, None after it."""
-        level, hides = self.arrays()
-        found: list[float | str | None] = []
-        present = False
-        for value, hidden in zip(level.tolist(), hides.tolist(), strict=True):
-            if hidden:
-                found.append(STALE if hidden == 1 and present else None)
-            else:
-                found.append(value)
-            present = not hidden or (present and hidden > 1)
-        return found
-
-
-def notation(values: list[float | str | None]) -> str:
-    """Values as promtool reads them: runs of one value are short, NaN and gaps stand one by one."""
-    parts: list[str] = []
-    index = 0
-    while index < len(values):
-        value, last = values[index], index
-        while last + 1 < len(values) and values[last + 1] == value:
-            last += 1
-        repeats = last - index
-        if value is None:
-            parts.append("_" if not repeats else f"_x{repeats + 1}")
-        elif isinstance(value, str) or value in {np.inf, -np.inf} or value != value:  # noqa: PLR0124 # NaN
-            text = (
-                value
-                if isinstance(value, str)
-                else {np.inf: "Inf", -np.inf: "-Inf"}.get(value, "NaN")
-            )
-            parts.extend([text] * (repeats + 1))
-        else:
-            text = f"{value:.12g}"
-            parts.append(text if not repeats else f"{text}x{repeats}")
-        index = last + 1
-    return " ".join(parts)

@@ -4,7 +4,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,18 +37,6 @@ def value_at(course: Course, seconds: float) -> float | None:
         begin += stretch.seconds
         value += stretch.seconds * stretch.per_second
     return None
-
-
-def in_cluster(cluster: str, series: Iterable[Samples], job_id: str = "j1") -> list[Samples]:
-    """The same series under another cluster, and those of job j1 under another job."""
-    renamed = (
-        (each.series.replace('cluster="c1"', f'cluster="{cluster}"'), each.course)
-        for each in series
-    )
-    return [
-        Samples(text.replace('job_id="j1"', f'job_id="{job_id}"'), course)
-        for text, course in renamed
-    ]
 
 
 def _with_node(series: str) -> str:
@@ -141,30 +129,9 @@ class Theatre:
         """The first notification of a group."""
         deadline = time.monotonic() + seconds
         while name not in (pages := self.pages(cluster, receiver)):
-            assert time.monotonic() < deadline, (name, pages, self.alerts(cluster))
+            assert time.monotonic() < deadline, (name, pages)
             time.sleep(_POLL_SECONDS)
         return pages[name][0]
-
-    def alerts(self, cluster: str) -> list[dict[str, Any]]:
-        """Alerts of a cluster that Alertmanager has."""
-        url = read_state(self.folder)["alertmanager"].url
-        parameters = {"filter": f'cluster="{cluster}"'}
-        answer = httpx.get(f"{url}/api/v2/alerts", params=parameters, trust_env=False)
-        alerts = answer.json()
-        assert isinstance(alerts, list)
-        return alerts
-
-    def failing_rules(self) -> list[str]:
-        """What Prometheus says of rules whose last evaluation failed."""
-        url = read_state(self.folder)["prometheus"].url
-        answer = httpx.get(f"{url}/api/v1/rules", trust_env=False).json()
-        groups = answer["data"]["groups"]
-        return [
-            rule["lastError"]
-            for group in groups
-            for rule in group["rules"]
-            if rule.get("lastError")
-        ]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query."""

@@ -26,7 +26,7 @@ from ..cases.synthetic import (
     sample_node,
     steady,
 )
-from .replay import hurried_spec, playing
+from .played_stack import hurried_spec, playing
 
 pytestmark = [pytest.mark.server, pytest.mark.release, pytest.mark.timeout(560)]
 LENGTH_SECONDS, GONE_SECONDS = 500, 75

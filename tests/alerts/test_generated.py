@@ -205,7 +205,7 @@ def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
     cases = {case.name: case for case in cases_of(alert, FAST_SPEC.windows)}
     case = cases[case_name]
     stands = 'alertname="TrainGpuDegraded", cause="verdict", cluster="c1", node="n1", gpu="0"'
-    fault = Samples(f'ALERTS_FOR_STATE{{{stands}, weight="1"}}', steady(5, case.at_seconds))
+    fault = Samples(f'ALERTS_FOR_STATE{{{stands}, weight="1"}}', steady(5, 3600))
     annotations = {
         "summary": "Job j1 makes no progress",
         "description": f"4 GPU-hours are lost each hour. {STALL_SENTENCES[case_name]}",

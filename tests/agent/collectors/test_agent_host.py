@@ -7,13 +7,12 @@ from unittest.mock import patch
 import pytest
 
 from lockstep_agent.collectors.jobs.job_host import JobHost, running_pids
-from lockstep_agent.collectors.node.host import Host
 from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import fabric, host
 
-from ..fake_tree import Tree, fill_cgroups, fill_procfs, write
+from ..fake_tree import Tree, fill_procfs, write
 from ..live_page import LivePage
 from ..values import Values, values_of
 
@@ -26,24 +25,6 @@ def job_values(folder: Path) -> Values:
     assert values.pop((host.JOB_TCP_SEGMENTS, ("job",))) == 9000
     assert values.pop((host.JOB_TCP_RETRANSMITS, ("job",))) == 12
     return values
-
-
-def test_pressure_steal_and_memory_are_in_base_units(tmp_path: Path) -> None:
-    values = values_of(Host(str(fill_procfs(tmp_path))))
-    assert values[host.PRESSURE_SECONDS, ("io", "full")] == 6.5
-    assert values[host.STEAL_SECONDS, ()] == 800 / os.sysconf("SC_CLK_TCK")
-    assert values[host.MEMORY_AVAILABLE, ()] == 2_000_000_000 * 1024
-
-
-def test_the_limit_of_the_group_above_is_the_jobs_limit(tmp_path: Path) -> None:
-    fill_procfs(tmp_path / "proc")
-    fill_cgroups(tmp_path / "sys")
-    values = job_values(tmp_path)
-    assert values[host.JOB_THROTTLED_SECONDS, ("job",)] == 2.5
-    assert values[host.JOB_MEMORY, ("job",)] == 900_000_000
-    assert values[host.JOB_MEMORY_LIMIT, ("job",)] == 1_000_000_000
-    assert values[host.JOB_PRESSURE_SECONDS, ("job", "cpu", "some")] == 1
-    assert values[host.JOB_MEMORY_EVENTS, ("job", "oom_kill")] == 1
 
 
 def test_under_slurm_the_jobs_group_counts_and_not_the_steps(tmp_path: Path) -> None:
@@ -88,28 +69,11 @@ def test_the_ranks_that_run_are_found_by_their_pages(root: Path) -> None:
     assert [running_pids(job) for job in pages.jobs()] == [[]]
 
 
-def test_a_file_server_is_counted_by_kind_of_request(tmp_path: Path) -> None:
-    values = values_of(Storage(str(tmp_path), str(fill_procfs(tmp_path / "proc"))))
-    volume = "0:53"
-    info = next(labels for metric, labels in values if metric is host.VOLUME_INFO)
-    assert info == (volume, "nfs4", "files.example:/export", "/mnt/data sets")
-    assert values[host.STORAGE_REQUESTS, (volume, "metadata")] == 525
-    assert values[host.STORAGE_SECONDS, (volume, "read")] == pytest.approx(79.407)
-    assert values[host.STORAGE_BYTES, (volume, "read")] == 1_210_292_152
-    assert values[host.STORAGE_BYTES, (volume, "write")] == 4_000_000
-    assert values[host.STORAGE_RETRANSMISSIONS, (volume,)] == 2
-    assert values[host.STORAGE_TIMEOUTS, (volume,)] == 1
-    assert values[host.STORAGE_ERRORS, (volume,)] == 3
-
-
 def test_a_mounted_disk_has_series_and_an_unmounted_or_loop_device_has_none(tmp_path: Path) -> None:
     write(tmp_path / "fs" / "ext4" / "nvme0n1p2" / "errors_count", 4)
     values = values_of(Storage(str(tmp_path), str(fill_procfs(tmp_path / "proc"))))
     volumes = {labels[0] for _, labels in values}
     assert volumes == {"0:53", "nvme0n1p2"}
-    assert values[host.STORAGE_BYTES, ("nvme0n1p2", "read")] == 70000 * 512
-    assert values[host.STORAGE_SECONDS, ("nvme0n1p2", "write")] == pytest.approx(0.85)
-    assert values[host.STORAGE_BUSY_SECONDS, ("nvme0n1p2",)] == pytest.approx(1.1)
     assert values[host.STORAGE_ERRORS, ("nvme0n1p2",)] == 4
 
 
@@ -156,15 +120,6 @@ def test_errors_at_both_ends_of_a_link_have_series_that_stay_once_exported(tmp_p
         assert values[fabric.PCIE_AER_ERRORS, end] == count
         assert values[fabric.PCIE_AER_KINDS, (*end, "RxErr")] == count
         assert (fabric.PCIE_AER_KINDS, (*end, "BadTLP")) not in values
-
-
-def test_the_adapter_on_the_gpus_own_switch_is_the_nearest(tmp_path: Path) -> None:
-    Tree(tmp_path, gpus=8, infiniband=8, ethernet=0)
-    rows = {labels for _, labels in values_of(Affinity(str(tmp_path)))}
-    assert len(rows) == 16  # two GPUs and two adapters on each of four switches
-    assert ("0000:10:00.0", "mlx5_0", "pix", "0") in rows
-    assert ("0000:17:00.0", "mlx5_7", "pix", "7") in rows
-    assert {distance for _, _, distance, _ in rows} == {"pix"}
 
 
 def test_without_a_common_bridge_the_memory_node_decides_and_far_adapters_are_left_out(

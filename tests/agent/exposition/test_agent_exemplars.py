@@ -6,7 +6,6 @@ from pathlib import Path
 
 from http_servers import serving
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from prometheus_client.parser import text_string_to_metric_families as plain_families
 from prometheus_client.samples import Sample
 
 from lockstep_agent.options import Options
@@ -76,17 +75,10 @@ def test_an_exemplar_is_in_the_bucket_that_counts_it(root: Path, options: Option
     bounds = (STEP_SECONDS.buckets[0], STEP_SECONDS.buckets[-1] * 2)
     for number, seconds in enumerate(bounds):
         slow_step(page, 0, number, seconds=seconds)
-    text = Sampler(CollectorRuntime(options), 1.0).sample().openmetrics.decode()
+    exposition = Sampler(CollectorRuntime(options), 1.0).sample()
+    assert TRACE.trace_id not in exposition.text.decode()
+    text = exposition.openmetrics.decode()
     assert [s.labels["le"] for s in buckets(text)] == [str(bounds[0]), "+Inf"]
-
-
-def test_the_plain_format_holds_no_exemplar_and_parses(root: Path, options: Options) -> None:
-    page = LivePage(root)
-    page.step(1)
-    slow_step(page, 0, 0, seconds=0.9)
-    text = Sampler(CollectorRuntime(options), 1.0).sample().text.decode()
-    assert TRACE.trace_id not in text
-    assert any(family.name == STEP_SECONDS.name for family in plain_families(text))
 
 
 def test_a_later_slow_step_replaces_the_exemplar_and_hostile_ones_are_left_out(

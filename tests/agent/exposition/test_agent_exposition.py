@@ -59,13 +59,6 @@ def test_both_formats_are_what_the_library_writes(metric: Metric, label: str, va
         assert body_type == content_type
 
 
-def test_a_series_of_two_collectors_is_served_once() -> None:
-    first, second = (Reading(fabric.NET_UP, ("eth0",), value) for value in (1, 0))
-    text = render([first, second], 0).text.decode()
-    assert text.count('device="eth0"') == 1
-    assert '{device="eth0"} 1.0' in text
-
-
 def lines_of(exposition: Exposition) -> tuple[list[bytes], list[bytes]]:
     return sorted(exposition.text.splitlines()), sorted(exposition.openmetrics.splitlines())
 
@@ -108,13 +101,6 @@ def values_of(exposition: Exposition) -> dict[str, str]:
     pairs = re.findall(r'device="(\w+)"} (\S+)', exposition.text.decode())
     assert len(dict(pairs)) == len(pairs)
     return dict(pairs)
-
-
-def test_an_unchanged_part_keeps_its_lines_while_another_changes() -> None:
-    renderer, unchanged = Renderer(), net_up("eth0", 1)
-    for value in (1, 0, 1):
-        exposition = renderer.render([unchanged, net_up("eth1", value)], 0)
-        assert values_of(exposition) == {"eth0": "1.0", "eth1": f"{value}.0"}
 
 
 def test_a_duplicate_series_follows_the_first_part_and_after_its_end_the_second() -> None:

@@ -13,9 +13,6 @@ from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.job_host import JobHost
 from lockstep_agent.collectors.jobs.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.options import Options
-from lockstep_agent.runtime.collector_runtime import CollectorRuntime
-from lockstep_agent.runtime.sampler import Sampler
 from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.files.jobs import list_jobs
 from lockstep_records.page.reader import Page, PageError, PageReader
@@ -82,17 +79,6 @@ def test_five_collectors_read_each_page_once_a_tick(
         clock.now = tick * TICK_SECONDS
 
 
-def test_a_sample_of_the_whole_agent_reads_each_page_once(
-    root: Path, options: Options, reads: Counter[str]
-) -> None:
-    for rank in range(2):
-        LivePage(root, rank=rank).step(1)
-    sampler = Sampler(CollectorRuntime(options), options.tick)
-    sampler.sample()
-    # a busy machine may take longer than half a tick for one: then the pages are read again
-    assert 1 <= reads["rank-00000.page"] == reads["rank-00001.page"] <= reads["jobs"] <= 5
-
-
 def test_an_unreadable_page_costs_only_itself_in_every_collector(
     root: Path, tmp_path: Path
 ) -> None:
@@ -116,28 +102,6 @@ def test_an_agent_that_is_older_than_a_page_says_so_and_what_to_do(
     list(Ranks(PageStore(root, PROC), "n1", 60.0).collect())
     [line] = [each.getMessage() for each in caplog.records if str(page.path) in each.getMessage()]
     assert "cannot be read: version; this agent is older than it: upgrade the agent" in line
-
-
-def test_in_one_tick_everybody_gets_the_same_page_and_in_the_next_a_new_one(root: Path) -> None:
-    page, clock = LivePage(root), Clock()
-    page.step(1)
-    pages = PageStore(root, PROC, TICK_SECONDS / 2, clock)
-    [first] = pages.jobs()[0].newest_pages()
-    page.step(2)
-    [again] = pages.jobs()[0].newest_pages()
-    assert again is first
-    clock.now += TICK_SECONDS
-    [later] = pages.jobs()[0].newest_pages()
-    assert (first.state["steps"], later.state["steps"]) == (1, 2)
-
-
-def test_a_page_of_a_job_that_nobody_asks_about_is_not_read(
-    root: Path, reads: Counter[str]
-) -> None:
-    LivePage(root).step(1)
-    [job] = PageStore(root, PROC).jobs()
-    assert job.paths
-    assert reads == {"jobs": 1}
 
 
 def test_a_page_that_hangs_stalls_those_who_ask_for_it_and_nobody_else(

@@ -85,12 +85,6 @@ def test_two_pods_of_a_job_on_one_node_are_one_job_with_the_names_of_both(
     assert len(series) == len(set(series))
 
 
-def test_two_jobs_in_two_pods_are_two_jobs(kubelet: Kubelet, store: PageStore) -> None:
-    for uid, job_id in zip(UIDS, ("a.llm", "b.llm"), strict=False):
-        write_page(kubelet.start(uid), job_id, 0).close()
-    assert [job.job_id for job in store.jobs()] == ["a.llm", "b.llm"]
-
-
 def test_an_id_that_another_namespace_has_is_left_out_and_said(
     kubelet: Kubelet, store: PageStore, caplog: pytest.LogCaptureFixture
 ) -> None:

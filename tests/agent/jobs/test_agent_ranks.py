@@ -147,18 +147,6 @@ def test_states_come_from_the_phase_and_a_dead_process_is_gone(root: Path) -> No
     assert values[training.RANK_WAITING, (*JOB, "3")] == 0
 
 
-def test_a_pid_that_another_process_took_over_is_gone(root: Path, tmp_path: Path) -> None:
-    LivePage(root)
-    stat = Path("/proc/self/stat").read_text().split()
-    stat[21] = str(10**12)
-    process = tmp_path / str(os.getpid())
-    process.mkdir()
-    (process / "stat").write_text(" ".join(stat))
-    assert states(
-        flat(Ranks(PageStore(root, tmp_path, cluster="east"), "node-7", 60).collect())
-    ) == {"gone": 1}
-
-
 def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path) -> None:
     for rank in range(3):
         page = LivePage(root, rank=rank)
@@ -314,9 +302,3 @@ def test_a_rank_that_trains_asynchronously_has_three_series_more_over_all_its_at
     assert values[training.SYNC_ROUNDS, (*rank, "round")] == 1
     assert values[training.STALENESS, rank] == 3
     assert values[training.LAST_SYNC, rank] == pytest.approx(time.time(), abs=5)
-
-
-def test_a_synchronous_rank_has_none_of_them(root: Path) -> None:
-    LivePage(root, rank=3).step(1)
-    metrics = {metric for metric, _ in RanksFixture(root).values()}
-    assert not metrics & {*training.ASYNCHRONOUS_RANK_METRICS}

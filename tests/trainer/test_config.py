@@ -148,14 +148,6 @@ def test_the_axis_of_a_strategy_takes_what_the_others_leave() -> None:
     assert hybrid.axes == {"pp": 2, "dp": 2, "tp": 2}
 
 
-def test_tensor_parallel_ranks_are_neighbours_and_see_the_same_samples() -> None:
-    layout = Layout(world_size=8, pp=2, dp=2, tp=2)
-    assert layout.coordinates(5) == {"pp": 1, "dp": 0, "tp": 1}
-    assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
-    assert layout.data_ranks == 2
-    assert [rank for rank in range(8) if counts_data(layout.coordinates(rank))] == [0, 2]
-
-
 @pytest.mark.parametrize("degrees", [(1, 4, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 2, 2)])
 def test_each_part_of_the_data_is_counted_by_one_rank(degrees: tuple[int, int, int]) -> None:
     pp, dp, tp = degrees
@@ -167,10 +159,6 @@ def test_each_part_of_the_data_is_counted_by_one_rank(degrees: tuple[int, int, i
 def test_expert_and_sharded_data_parallel_ranks_see_different_samples() -> None:
     for layout in (Layout(world_size=4, dp=2, ep=2), Layout(world_size=4, dp=2, fsdp=2)):
         assert [layout.data_rank(rank) for rank in range(4)] == [0, 1, 2, 3]
-
-
-def test_a_single_rank_is_on_the_data_axis() -> None:
-    assert Layout(world_size=1).coordinates(0) == {"dp": 0}
 
 
 @pytest.mark.parametrize(

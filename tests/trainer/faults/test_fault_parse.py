@@ -12,14 +12,6 @@ def faults(*texts: str, seed: int = 0) -> tuple[Fault, ...]:
     return parse_all(TrainConfig(steps=50, fault=texts, fault_seed=seed), 4)
 
 
-def test_a_flag_says_what_where_and_when() -> None:
-    (fault,) = faults("slow-forward:rank=1,step=5,until=9,delay=250ms,attempt=all")
-    assert fault == Fault(
-        kind="slow-forward", rank=1, step=5, until=9, attempt=None, values={"delay": 0.25}
-    )
-    assert [step for step in range(1, 12) if fault.is_due(step)] == [5, 6, 7, 8]
-
-
 def test_a_fault_is_in_one_step_of_the_first_attempt_by_default() -> None:
     (fault,) = faults("kill:rank=2,step=7")
     assert [step for step in range(1, 51) if fault.is_due(step)] == [7]

@@ -118,20 +118,6 @@ def test_a_fault_is_announced_and_takes_effect_once_a_step_whatever_the_micro_ba
     ]
 
 
-def test_an_evaluation_has_no_faults() -> None:
-    faults = (
-        "slow-forward:rank=0,step=1",
-        "nan-loss:rank=0,step=1",
-        "unbalanced-stage:rank=0,step=1",
-    )
-    job = Job(*faults)
-    steps = job.batches()
-    _, x, y = next(steps)
-    job.model.eval()
-    assert math.isfinite(job.model(x, y).item())
-    assert job.slept == []
-
-
 def test_the_loss_is_nan_at_its_step_alone() -> None:
     job = Job("nan-loss:rank=0,step=2")
     losses = [job.model(x, y).item() for _, x, y in job.batches()]

@@ -68,20 +68,16 @@ def test_the_slow_rank_stands_in_terminal_page_and_json(page_root: Path, tmp_pat
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize(("outcome", "end"), [("succeeded", "with the job"), ("", "with the job")])
 def test_a_rank_slow_outside_the_marked_phases_is_described_in_words(
-    page_root: Path, tmp_path: Path, outcome: str, end: str
+    page_root: Path, tmp_path: Path
 ) -> None:
-    job = SyntheticJob(job_id="j4", slow=(Slow(rank=2, phase="other"),)).write(page_root)
-    if outcome:
-        fields = {"outcome": outcome, "exit_code": 0}
-        append_event(job, Event(kind="attempt_ended", job_id="j4", attempt=0, fields=fields))
+    SyntheticJob(job_id="j4", slow=(Slow(rank=2, phase="other"),)).write(page_root)
     page = tmp_path / "r.html"
     result = run_report("j4", "--html", str(page))
     for text in (result.output, page.read_text()):
         assert "Rank 2 was slow outside the marked phases" in text
         assert "Its work outside the marked phases took" in text
-        assert end in text
+        assert "with the job" in text
 
 
 def test_a_page_that_can_tell_nobody_has_no_heading_without_a_text(
@@ -332,7 +328,12 @@ SOURCES = {
     "flight_recorder": "flight-recorder-nvrx/lock_gil_1st",
     "kineto": "kineto-hta",
     "worker_times": "minibatch-alibaba/job_3_norm.csv",
+    "step_series": min((FIXTURES / "megatron-iteration-times").glob("gpt*")),
 }
+SILENT = {
+    "price_per_gpu_hour", "failure_class", "first_cause", "comparison", "first_sign", "first_step",
+    "last_progress", "last_sign", "run_seconds", "lost_ratio", "lost_seconds",
+}  # fmt: skip
 
 
 def problems(payload: dict[str, Any]) -> list[str]:
@@ -341,16 +342,13 @@ def problems(payload: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_report_keeps_to_the_schema(kind: str) -> None:
+def test_a_report_keeps_to_the_schema_and_every_null_at_its_top_has_a_reason(kind: str) -> None:
     payload = report_json(FIXTURES / SOURCES[kind])
     assert payload["source"]["kind"] == kind
     assert problems(payload) == []
-
-
-def test_a_report_of_a_step_series_keeps_to_the_schema() -> None:
-    payload = report_json(next((FIXTURES / "megatron-iteration-times").glob("gpt*")))
-    assert payload["source"]["kind"] == "step_series"
-    assert problems(payload) == []
+    nulls = {name for name, value in payload.items() if value is None}
+    assert nulls - SILENT <= payload["unknown"].keys()
+    assert all(reason for reason in payload["unknown"].values())
 
 
 def test_a_compared_report_of_pages_keeps_to_the_schema(page_root: Path) -> None:
@@ -368,16 +366,6 @@ def test_the_schema_refuses_what_is_not_declared_and_what_is_missing() -> None:
     assert problems({**payload, "verdict": {**payload["verdict"], "kind": "somebody"}})
     del payload["outcome"]
     assert problems(payload)
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-def test_every_null_at_the_top_has_its_reason(kind: str) -> None:
-    payload = report_json(FIXTURES / SOURCES[kind])
-    silent = {"price_per_gpu_hour", "failure_class", "first_cause", "comparison"}
-    times = {"first_sign", "first_step", "last_progress", "last_sign", "run_seconds"}
-    nulls = {name for name, value in payload.items() if value is None} - silent - times
-    assert nulls <= payload["unknown"].keys() | {"lost_ratio", "lost_seconds"}
-    assert all(reason for reason in payload["unknown"].values())
 
 
 def test_the_published_page_is_up_to_date() -> None:

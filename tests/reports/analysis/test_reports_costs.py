@@ -71,12 +71,6 @@ def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None
     assert statement.covered_seconds == pytest.approx(float(spans.sum()), rel=1e-3)
 
 
-def test_startup_is_not_counted_without_the_first_step() -> None:
-    steps = with_page_age(SyntheticJob().steps(), 30.0)
-    later = replace(steps, numbers=steps.numbers + 50)
-    assert statement_of(later).seconds["startup"] == 0
-
-
 @pytest.mark.parametrize(("first", "is_counted"), [(0, True), (1, True), (2, False)])
 def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool) -> None:
     steps = with_page_age(SyntheticJob().steps(), 30.0)
@@ -120,14 +114,6 @@ def test_time_between_rows_is_unknown_and_phases_beyond_the_clock_make_none_nega
     assert statement_of(quick).seconds["unknown"] == 0
 
 
-def test_time_between_columns_of_many_steps_is_unknown_too() -> None:
-    steps = SyntheticJob(jitter=0).steps()
-    paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
-    assert statement_of(means_over_ten(paused)).seconds["unknown"] == pytest.approx(
-        statement_of(paused).seconds["unknown"], abs=0.5
-    )
-
-
 @pytest.mark.parametrize("factor", [1, 1000])
 def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
     factor: int,
@@ -153,15 +139,6 @@ def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
     lost = cost(replace(steps, world_size=6), scores, losses_of(steps, episodes))
     assert lost.lost_gpu_seconds == pytest.approx(6 * lost.lost_seconds)
     assert lost.lost_money is None
-
-
-def test_the_loss_is_a_share_of_all_steps() -> None:
-    steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
-    for each in (steps, means_over_ten(steps)):
-        lost = analysed(each).cost
-        assert lost.lost_seconds == pytest.approx(400 * 0.03, rel=0.1)
-        total_seconds = float(np.median(steps.seconds, axis=0).sum())
-        assert lost.lost_ratio == pytest.approx(lost.lost_seconds / total_seconds, rel=0.02)
 
 
 def test_nothing_is_a_share_of_no_time() -> None:
@@ -220,18 +197,6 @@ def test_few_of_many_pairs_of_equal_runs_are_reported_as_changed() -> None:
         for at in range(60)
     )
     assert sure <= 9  # 5 % of 60 are 3; nine or less with a probability over 0.999
-
-
-def test_a_change_has_its_interval() -> None:
-    generator = np.random.default_rng(2)
-    change = measure_change(
-        "step", generator.normal(1, 0.01, 300), generator.normal(1.1, 0.01, 300)
-    )
-    assert change.is_sure
-    assert change.low_seconds is not None
-    assert change.high_seconds is not None
-    assert change.low_seconds < 0.1 < change.high_seconds + 0.005
-    assert change.effect == pytest.approx(1, abs=0.01)
 
 
 def test_few_steps_have_no_interval() -> None:

@@ -1,6 +1,7 @@
 """Writes a made run as the pages that its ranks would leave."""
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -12,32 +13,46 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 
 from .made_run import MadeRun, Spent
 
-_JOB_ID = "made"
 _COLLECTED_SECONDS = "collection_seconds"
 
 
-def write_pages(run: MadeRun, root: Path) -> Path:
-    """One page a rank under ``root``, on a tmpfs; returns the folder of the job."""
+def write_pages(
+    run: MadeRun,
+    root: Path,
+    *,
+    job_id: str = "made",
+    attempt: int = 0,
+    begin_ns: int | None = None,
+    skip: Collection[int] = (),
+) -> Path:
+    """One page a rank but those left out under ``root``, on a tmpfs; returns the job's folder.
+
+    Args:
+        begin_ns: monotonic time of the begin; None where the run has just ended.
+    """
     spent = run.spent()
-    # Pages hold monotonic times, which the time since the machine's start bounds.
-    now_ns = time.monotonic_ns()
-    begin_ns = max(0, now_ns - int((spent.run_seconds + 60) * 1e9))
-    for rank in range(run.ranks):
-        _write_rank(run, spent, rank, root, begin_ns)
-    return root / "jobs" / _JOB_ID
+    if begin_ns is None:
+        # Pages hold monotonic times, which the time since the machine's start bounds.
+        begin_ns = max(0, time.monotonic_ns() - int((spent.run_seconds + 60) * 1e9))
+    for rank in (rank for rank in range(run.ranks) if rank not in skip):
+        identity = RankIdentity(
+            job_id=job_id,
+            rank=rank,
+            local_rank=rank,
+            world_size=run.ranks,
+            attempt=attempt,
+            node=f"node-{rank * run.nodes // run.ranks}",
+            mesh=(("pp", rank),) if run.kind == "stages" else (),
+        )
+        _write_rank(run, spent, identity, root, begin_ns)
+    return root / "jobs" / job_id
 
 
-def _write_rank(run: MadeRun, spent: Spent, rank: int, root: Path, begin_ns: int) -> None:
-    node = f"node-{rank * run.nodes // run.ranks}"
-    identity = RankIdentity(
-        job_id=_JOB_ID,
-        rank=rank,
-        local_rank=rank,
-        world_size=run.ranks,
-        node=node,
-        mesh=(("pp", rank),) if run.kind == "stages" else (),
-    )
-    path = page_path(root, _JOB_ID, 0, rank)
+def _write_rank(
+    run: MadeRun, spent: Spent, identity: RankIdentity, root: Path, begin_ns: int
+) -> None:
+    rank = identity.rank
+    path = page_path(root, identity.job_id, identity.attempt, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     page = PageWriter(path, identity, rows=run.steps + 1)
     count = min(run.steps, run.ended_after.get(rank, run.steps))
@@ -45,21 +60,25 @@ def _write_rank(run: MadeRun, spent: Spent, rank: int, root: Path, begin_ns: int
     # The others enter the next step, in which they wait for the rank that has finished.
     is_done = count == shortest
     count = count if is_done else shortest
-    _write_rows(page, spent, rank, count, begin_ns)
+    _write_rows(page, spent, rank, count, begin_ns, is_bare=run.is_bare)
     end_ns = begin_ns + int(float((spent.start + spent.seconds)[rank, count - 1]) * 1e9)
+    end_ns = max(end_ns, 0)  # a run of long ago
     page.signed[SLOT.word("step")] = count - 1
     page.words[SLOT.word("present")] |= SLOT.presence["step"]
-    _write_totals(page, run, spent, rank, count)
+    if not run.is_bare:
+        _write_totals(page, run, spent, rank, count)
     page.heartbeat(end_ns, PHASES.index("done" if is_done else "sync"))
     page.periodic.commit(end_ns)
     page.commit(end_ns)
     page.close()
 
 
-def _write_rows(page: PageWriter, spent: Spent, rank: int, count: int, begin_ns: int) -> None:
+def _write_rows(
+    page: PageWriter, spent: Spent, rank: int, count: int, begin_ns: int, *, is_bare: bool
+) -> None:
     start, arrival = spent.start[rank], spent.arrival[rank]
     phases = np.stack([spent.phases[name][rank] for name in STEP_PHASES], axis=1).tolist()
-    extras = _extras(spent, rank)
+    extras = {} if is_bare else _extras(spent, rank)
     halves = (spent.phases["backward"][rank] / 2).tolist()
     for step in range(count):
         for name, values in extras.items():

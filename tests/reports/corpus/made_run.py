@@ -116,7 +116,8 @@ class MadeRun:
         kind: how ranks wait for each other: ``step`` (an all-reduce after each backward),
             ``hidden`` (the same, inside ``hidden_in`` and not recorded), ``rounds`` (each
             ``round_steps`` steps), ``server`` (for no other rank), ``stages`` of a pipeline.
-        noise: of forward and backward: ``normal``, ``lognormal``, ``exponential`` or ``dragging``.
+        noise: of forward and backward: ``uniform``, ``normal``, ``lognormal``,
+            ``exponential`` or ``dragging``, which goes on over about ten steps.
         jitter: its size as a share of the step.
         levels: deviation of the ranks' usual work, as a share.
         workload: deviation of the logarithm of what all ranks take longer in a step.
@@ -126,6 +127,7 @@ class MadeRun:
         nodes: that the ranks are spread over.
         ended_after: steps after which a rank has finished while the others go on, by rank.
         costs: what is planted.
+        is_bare: whether its pages have phases, and neither cores nor totals.
         levelled: owners whose costs no rank has more of than the rank that has least.
     """
 
@@ -146,6 +148,7 @@ class MadeRun:
     ended_after: dict[int, int] = field(default_factory=dict)
     seed: int = 0
     costs: tuple[Cost, ...] = ()
+    is_bare: bool = False
     levelled: frozenset[str] = frozenset()
 
     def spent(self) -> Spent:
@@ -223,6 +226,8 @@ class MadeRun:
         shape = (self.ranks, self.steps)
         if self.noise == "lognormal":
             return draw.lognormal(0, 1, shape)
+        if self.noise == "uniform":
+            return draw.uniform(0, 1, shape)
         if self.noise == "exponential":
             return draw.exponential(1, shape)
         noise = draw.normal(0, 1, shape)

@@ -182,13 +182,6 @@ def test_what_costs_less_than_one_percent_is_a_remark() -> None:
     assert first.details[0].startswith("Rank 2 was late in backward from step")
 
 
-def test_a_slow_rank_is_told_with_its_share_of_the_run() -> None:
-    severity, sentence = headline(analysed(SLOW.steps()))
-    assert severity == "slow"
-    assert sentence.startswith("Rank 2 was slow in backward on node node-0: ")
-    assert sentence.endswith("% of the run (moderate).")
-
-
 def saving(ranks: tuple[int, ...], seconds: float = 0.5) -> Steps:
     """A healthy job of which some ranks save for so long after each 20th step."""
     steps = SyntheticJob().steps()

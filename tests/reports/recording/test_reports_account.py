@@ -120,29 +120,11 @@ def test_what_no_rank_alone_cost_has_a_verdict_and_its_share_of_the_run(
     assert analysis.cost.lost_ratio == pytest.approx(truth, abs=0.02 if truth < 0.5 else 0.15)
 
 
-@pytest.mark.parametrize("noise", ["uniform", "normal", "lognormal", "exponential", "dragging"])
-def test_a_healthy_run_loses_what_healthy_runs_lose(noise: str) -> None:
-    analysis = analysed(SyntheticJob(noise=noise, num_steps=600).steps())
-    assert analysis.verdict.kind == "nobody"
-    assert (analysis.cost.lost_ratio or 0.0) < 0.01
-
-
-def test_a_peer_that_got_faster_costs_nobody_anything() -> None:
-    phases = {name: values.copy() for name, values in HEALTHY.phases.items()}
-    phases["data"][0, 100:200] -= 0.008
-    phases["sync"][0, 100:200] += 0.008
-    analysis = analysed(replace(HEALTHY, phases=phases))
-    assert (analysis.verdict.ranks, analysis.cost.lost_seconds) == ((), 0.0)
-
-
-@pytest.mark.parametrize("is_waiting_recorded", [True])
-def test_sleep_in_a_phase_that_others_work_explains_is_waiting(
-    *, is_waiting_recorded: bool
-) -> None:
+def test_sleep_in_a_phase_that_others_work_explains_is_waiting() -> None:
     slow = Slow(rank=1, phase="data", seconds=0.03, from_step=150)
     steps = SyntheticJob(num_steps=400, slow=(slow,)).steps()
     phases, blocked = dict(steps.phases), np.zeros_like(steps.seconds)
-    hidden = np.minimum(phases["sync"], 0.03) if is_waiting_recorded else phases["sync"]
+    hidden = np.minimum(phases["sync"], 0.03)
     phases["sync"], phases["optimizer"] = phases["sync"] - hidden, phases["optimizer"] + hidden
     blocked += hidden + phases["data"]
     analysis = analysed(replace(steps, phases=phases, blocked=blocked))
@@ -166,13 +148,6 @@ def test_begins_and_arrivals_of_steps_lie_on_the_common_clock() -> None:
     np.testing.assert_allclose(skewed.start, true.start, rtol=0, atol=1e-6)
     np.testing.assert_allclose(skewed.last_arrival, true.last_arrival, rtol=0, atol=1e-6)
     assert skewed.offsets == pytest.approx({"node-0": 0.0, "node-1": 0.0, "node-2": 0.03}, abs=1e-6)
-
-
-@pytest.mark.parametrize("nodes", [2, 3])
-def test_nodes_are_put_on_one_clock_from_two_on(nodes: int) -> None:
-    job = SyntheticJob(ranks=6, nodes=nodes, clock_skew={0: 0.03})
-    offsets = align(job.steps()).offsets
-    assert offsets["node-0"] - offsets["node-1"] == pytest.approx(0.03, abs=1e-6)
 
 
 def test_ranks_of_one_node_share_its_clock() -> None:

@@ -35,33 +35,11 @@ def test_a_hiccup_before_a_fault_of_the_same_rank_is_not_proven_by_the_fault(see
     assert [(stretch.first, stretch.last) for stretch in found] == [(300, 399)]
 
 
-def _hiccups(seed: int, ranks: int, steps: int, *, only: int | None = None) -> tuple[Slow, ...]:
-    """Stretches of three to eight slow steps, on a rank or another, as busy hosts have them."""
-    draw = np.random.default_rng(seed)
-    return tuple(
-        Slow(
-            rank=int(draw.integers(ranks)) if only is None else only,
-            phase=str(draw.choice(["data", "forward", "backward"])),
-            seconds=float(draw.uniform(0.01, 0.04)),
-            from_step=begin,
-            until_step=begin + int(draw.integers(3, 9)),
-        )
-        for begin in draw.integers(5, steps - 10, steps // 60).tolist()
-    )
-
-
-@pytest.mark.parametrize(("ranks", "steps"), [(4, 1000), (16, 1000), (4, 4000)])
-@pytest.mark.parametrize("seed", range(4))
-def test_hiccups_of_a_few_steps_now_here_now_there_name_nobody(
-    ranks: int, steps: int, seed: int
-) -> None:
-    job = SyntheticJob(ranks=ranks, num_steps=steps, slow=_hiccups(seed, ranks, steps)).steps()
-    verdict, episodes = judge(job, score(job))[:2]
-    assert (verdict.kind in {"nobody", "workload"}, verdict.ranks, episodes) == (True, (), ())
-
-
 def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
-    slow = _hiccups(1, 4, 2000, only=3)
+    slow = tuple(
+        Slow(rank=3, from_step=begin, until_step=begin + 3 + begin % 6)
+        for begin in np.random.default_rng(1).integers(5, 1990, 33).tolist()
+    )
     job = SyntheticJob(num_steps=2000, slow=slow).steps()
     _, episodes = judge(job, score(job))[:2]
     assert {episode.ranks for episode in episodes} == {(3,)}
@@ -73,15 +51,6 @@ def test_what_was_too_brief_to_name_anybody_is_still_told() -> None:
     verdict = verdict_of(SyntheticJob(num_steps=1000, slow=slow).steps())
     assert verdict.kind == "nobody"
     assert "few steps (rank 1)" in " ".join(verdict.evidence)
-
-
-@pytest.mark.parametrize("slow_ranks", [(0, 3), (1, 2, 5, 6)])
-def test_several_ranks_up_to_half_of_all_that_are_slow_together_are_all_named(
-    slow_ranks: tuple[int, ...],
-) -> None:
-    slow = tuple(Slow(rank=rank, from_step=60) for rank in slow_ranks)
-    verdict = verdict_of(SyntheticJob(ranks=8, slow=slow).steps())
-    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", slow_ranks, "backward")
 
 
 @pytest.mark.parametrize(
@@ -156,23 +125,6 @@ def test_a_clock_that_gains_on_the_others_is_found_and_changes_no_verdict(rate: 
     assert drift is not None
     assert drift == pytest.approx(rate, abs=1e-6)
     np.testing.assert_allclose(alignment.lag, align(steps).lag, atol=1e-4)
-
-
-@pytest.mark.parametrize("ranks", [4, 8])
-@pytest.mark.parametrize("every", [5, 10, 20])
-@pytest.mark.parametrize("noise", ["normal", "lognormal", "exponential"])
-def test_a_rank_three_times_as_long_in_each_fifth_to_twentieth_step_is_named(
-    ranks: int, every: int, noise: str
-) -> None:
-    slow = tuple(
-        Slow(rank=1, seconds=0.2, from_step=step, until_step=step + 1)
-        for step in range(5, 300, every)
-    )
-    job = SyntheticJob(ranks=ranks, num_steps=300, noise=noise, slow=slow).steps()
-    verdict, episodes = judge(job, score(job))[:2]
-    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (1,), "backward")
-    assert "intermittent" in " ".join(verdict.evidence)
-    assert sum(e.lost_seconds for e in episodes) == pytest.approx(0.2 * len(slow), rel=0.1)
 
 
 def test_what_was_fetched_ahead_is_told_with_the_step_in_which_the_workers_fell_behind() -> None:

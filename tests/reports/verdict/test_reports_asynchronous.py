@@ -78,26 +78,6 @@ def _workers(seconds: Array) -> tuple[Member, ...]:
     )
 
 
-def in_rounds(job: SyntheticJob, every: int) -> Steps:
-    """A synchronous job as one that meets only every so many steps."""
-    steps = job.steps()
-    phases = {name: values.copy() for name, values in steps.phases.items()}
-    own = np.sum([values for name, values in phases.items() if name != "sync"], axis=0)
-    last = np.full_like(steps.last_arrival, np.nan)
-    phases["sync"][:] = 0.0
-    for end in range(every - 1, job.num_steps, every):
-        arrival = own[:, end - every + 1 : end + 1].sum(axis=1)
-        phases["sync"][:, end] = arrival.max() + 0.01 - arrival
-        last[:, end] = steps.last_arrival[:, end]
-    return replace(
-        steps,
-        phases=phases,
-        seconds=np.sum(list(phases.values()), axis=0),
-        last_arrival=last,
-        members=tuple(replace(m, sync_rounds=job.num_steps // every) for m in steps.members),
-    )
-
-
 def judged(steps: Steps) -> StepAnalysis:
     return analyse(recording_of(steps))
 
@@ -192,7 +172,7 @@ def test_two_slow_workers_of_a_server_are_named_the_slower_first() -> None:
 
 
 def test_a_rank_that_makes_up_within_the_round_costs_nobody_anything() -> None:
-    steps = in_rounds(SyntheticJob(num_steps=240, jitter=0.01), 8)
+    steps = SyntheticJob(num_steps=240, jitter=0.01, round_steps=8).steps()
     forward = steps.phases["forward"].copy()
     forward[2, 3::8] += 0.05
     forward[2, 4::8] -= 0.02
@@ -203,7 +183,7 @@ def test_a_rank_that_makes_up_within_the_round_costs_nobody_anything() -> None:
 
 
 def test_a_rank_that_joins_no_round_any_more_is_missed_and_not_called_slow() -> None:
-    steps = in_rounds(SyntheticJob(num_steps=244, jitter=0.01), 8)
+    steps = SyntheticJob(num_steps=244, jitter=0.01, round_steps=8).steps()
     gone = {name: values.copy() for name, values in steps.phases.items()}
     seconds, last = steps.seconds.copy(), steps.last_arrival.copy()
     for values in (*gone.values(), seconds, last):

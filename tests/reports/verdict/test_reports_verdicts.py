@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from simulated_device import Call, Collective, HostWork, Join, Kernel, Phase, SimulatedDevices
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.analysis.cost import cost
 from lockstep_reports.analysis.signs import Span, Spans, activity, is_proof
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.chance import measure_noise, tail_bound
@@ -24,7 +23,8 @@ from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict, saved_by_repair
 
-from ..synthetic_job import Array, Slow, SyntheticJob, losses_of, recording_of
+from ..corpus.made_run import Spent
+from ..synthetic_job import Slow, SyntheticJob, recording_of
 from .worker_tables import Fault, WorkerTable
 
 NOISES = ("uniform", "normal", "lognormal", "exponential")
@@ -72,17 +72,6 @@ def test_one_rank_or_few_steps_cannot_be_judged() -> None:
     few, _ = judged(SyntheticJob(num_steps=12).steps())
     assert few.kind == "unknown"
     assert "12 steps" in few.evidence[0]
-
-
-def test_the_loss_is_the_time_injected() -> None:
-    slow = Slow(rank=1, seconds=0.05, from_step=100, until_step=200)
-    steps = SyntheticJob(num_steps=300, jitter=0.005, slow=(slow,)).steps()
-    scores = score(steps)
-    _, episodes = judge(steps, scores)[:2]
-    lost = cost(steps, scores, losses_of(steps, episodes), price_per_gpu_hour=3.6)
-    assert lost.lost_seconds == pytest.approx(100 * 0.05, rel=0.05)
-    assert lost.lost_gpu_seconds == pytest.approx(4 * lost.lost_seconds)
-    assert lost.lost_money == pytest.approx(lost.lost_gpu_seconds / 1000)
 
 
 @settings(deadline=None)
@@ -324,7 +313,7 @@ class DeviceJob(SyntheticJob):
     host_seconds: float = 0.0
     kernel_ratio: float = 1.0
 
-    def phases(self) -> dict[str, Array]:
+    def spent(self) -> Spent:
         """What the devices went through."""
         ranks = SimulatedDevices(self.program, {"world": tuple(range(self.ranks))}).run()
         shape = (self.ranks, self.num_steps)
@@ -332,7 +321,9 @@ class DeviceJob(SyntheticJob):
         for number, rank in ranks.items():
             for step, phase, seconds in rank.device_seconds():
                 phases[phase][number, step] += seconds
-        return phases
+        before = phases["data"] + phases["forward"] + phases["backward"]
+        start, _, arrival = self.run._meet(before, phases["optimizer"] + phases["other"])
+        return Spent(start, phases, arrival, {})
 
     def program(self, rank: int) -> Iterator[Call]:
         """The calls of one rank's host."""

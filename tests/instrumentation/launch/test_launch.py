@@ -218,20 +218,3 @@ def test_without_torch_the_launcher_names_what_to_install(
     with pytest.raises(click.UsageError, match=r"install torch or run pip install"):
         launch(("-m", "this"), root=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_empty_options_take_the_defaults_of_a_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[Job] = []
-    monkeypatch.setenv("LOCKSTEP_DIR", str(tmp_path))
-
-    def run_job(job: Job) -> int:
-        started.append(job)
-        return 7
-
-    monkeypatch.setattr("lockstep.launch.run.run_job", run_job)
-    assert launch(("-m", "this"), job_id="", root=None, cluster="east", max_restarts=0) == 7
-    (job,) = started
-    assert (job.root, job.cluster, job.max_restarts) == (tmp_path, "east", 0)
-    assert job.job_id

@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
@@ -23,15 +22,6 @@ def test_a_destroyed_group_that_something_refers_to_is_waited_for_too() -> None:
     assert group is not None
     works = _ten_gathers(group)
     dist.destroy_process_group()
-    wait_for_gloo(timeout_seconds=60.0)
-    assert all(work.is_completed() for work in works)
-
-
-@pytest.mark.usefixtures("single_rank_group")
-def test_collectives_that_nobody_has_waited_for_are_over_at_the_end_of_the_process() -> None:
-    group = dist.group.WORLD
-    assert group is not None
-    works = _ten_gathers(group)
     wait_for_gloo(timeout_seconds=60.0)
     assert all(work.is_completed() for work in works)
 

@@ -23,12 +23,6 @@ def sharing_of(page: Page) -> list[int | None]:
     return [page.periodic[name] for name in names]
 
 
-def test_a_loop_that_says_nothing_of_it_is_synchronous(root: Path) -> None:
-    monitor = attached(root)
-    monitor.step()
-    assert sharing_of(page_of(root)) == [None] * 4
-
-
 def test_a_round_of_all_ranks_is_as_stale_as_the_steps_since_the_round_before(root: Path) -> None:
     monitor = attached(root)
     monitor.synced()

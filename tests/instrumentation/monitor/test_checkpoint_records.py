@@ -38,6 +38,7 @@ def test_a_checkpoint_that_continues_after_its_block_ends_by_its_handle(
     page = page_of(root)
     assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
     assert page.state["checkpoint_step"] == page.periodic["write_step"] == 7
+    assert abs(page.state["checkpoint_wall_ns"] - time.time_ns()) < 5e9
     assert page.periodic["checkpoint_persisting_seconds"] == page.periodic["write_seconds"] == 2.5
     assert 0.005 <= page.periodic["checkpoint_blocking_seconds"] < 2.5
     assert (page.periodic["checkpoint_bytes"], page.periodic["checkpoints_verified"]) == (128, 1)
@@ -112,11 +113,14 @@ def test_checkpoints_of_dcp_are_counted_whoever_imported_its_functions(
     with pytest.raises(CheckpointException):
         load(state, checkpoint_id=tmp_path / "step-50")
     load(state, checkpoint_id=tmp_path / "step-30")
+    assert page_in(root).periodic["write_step"] == 30
+    with monitor.checkpoint(step=40):
+        save(state, checkpoint_id=tmp_path / "step-40")
     monitor.close()
     save(state, checkpoint_id=tmp_path / "step-60")
     page = page_in(root)
-    assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
-    assert page.state["checkpoint_step"] == page.periodic["write_step"] == 30
+    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
+    assert page.state["checkpoint_step"] == 40
     assert page.periodic["checkpoint_bytes"] > 4000
     assert page.periodic["checkpoint_blocking_seconds"] > 0
     assert page.periodic["checkpoint_persisting_seconds"] >= page.periodic["write_seconds"] > 0

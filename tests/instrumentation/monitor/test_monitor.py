@@ -129,19 +129,6 @@ def test_a_loaders_exception_passes_through(root: Path, monitor: lockstep.Monito
     assert page_of(root).state["steps"] == 1
 
 
-def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
-    with monitor.checkpoint(step=5):
-        time.sleep(0.002)
-    with pytest.raises(OSError, match="disk"), monitor.checkpoint(step=6):
-        raise OSError("disk full")
-    state = page_of(root).state
-    assert state["checkpoints"] == {"ok": 1, "failed": 1}
-    assert state["checkpoint_step"] == 5
-    assert abs(state["checkpoint_wall_ns"] - time.time_ns()) < 5e9
-
-
 def test_a_phase_entered_inside_a_block_does_not_end_it(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
@@ -159,26 +146,23 @@ def test_an_unknown_phase_is_refused_with_the_known_ones(monitor: lockstep.Monit
         monitor.enter_phase("foward")
 
 
-def test_the_heartbeat_has_the_phase_before_the_step_ends(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
-    monitor.enter_phase("optimizer")
-    assert page_of(root).phase == "optimizer"
-
-
 class BrokenHeartbeat:
     """Takes no word of the recorder."""
 
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
     def __setitem__(self, index: int, word: int) -> None:
-        raise ValueError(f"word {word} is not written at {index}")
+        raise self._error
 
 
+@pytest.mark.parametrize("error", [ValueError("a"), OSError(28, "b"), RecursionError()], ids=repr)
 def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
-    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.Monitor, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     monitor.step(tokens=1)
     recording: Any = monitor
-    recording.recorder.heartbeat = BrokenHeartbeat()
+    recording.recorder.heartbeat = BrokenHeartbeat(error)
     with caplog.at_level(logging.WARNING, logger="lockstep"):
         monitor.step(tokens=1)
         monitor.step(tokens=1)
@@ -189,14 +173,16 @@ def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
     assert state["steps"] == 1
 
 
-def test_close_says_done_and_later_calls_do_nothing(root: Path, monitor: lockstep.Monitor) -> None:
-    monitor.step()
-    monitor.close()
-    monitor.step()
-    monitor.enter_phase("forward")
-    page = page_of(root)
-    assert page.phase == "done"
-    assert page.state["steps"] == 1
+@pytest.mark.parametrize("exit_error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_an_exit_of_the_program_passes(
+    monitor: lockstep.Monitor, exit_error: BaseException
+) -> None:
+    recorder: Any = monitor.recorder  # type: ignore[attr-defined]  # of a live one
+    working, recorder.heartbeat = recorder.heartbeat, BrokenHeartbeat(exit_error)
+    with pytest.raises(type(exit_error)):
+        monitor.enter_phase("forward")
+    recorder.heartbeat = working
+    assert monitor.enabled
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,13 @@ def test_a_checkpoint_that_ends_after_the_monitor_stops_nothing(
     assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 0}
 
 
-def test_step_taken_into_a_variable_follows_the_monitor_until_its_end(
+def test_step_taken_into_a_variable_and_later_calls_do_nothing_after_the_end(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
     step = monitor.step
     step()
     monitor.close()
     step()
-    assert page_of(root).state["steps"] == 1
+    monitor.enter_phase("forward")
+    page = page_of(root)
+    assert (page.state["steps"], page.phase) == (1, "done")

@@ -30,14 +30,14 @@ class Model(torch.nn.Module):
         return result
 
 
-def train(root: Path) -> tuple[lockstep.Monitor, list[float]]:
+def train(root: Path, **variables: str) -> tuple[lockstep.Monitor, list[float]]:
     """A whole run with everything a loop may call; returns the monitor and the losses."""
     torch.manual_seed(0)
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = lockstep.attach(
         model, optimizer, root=root, rows=64,
-        environment={"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "2"},
+        environment={"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "2"} | variables,
     )  # fmt: skip
     losses = []
     with monitor.restore() as restoring:
@@ -66,19 +66,9 @@ def page_of(root: Path) -> Page:
 
 
 @pytest.fixture(scope="module", name="undisturbed")
-def _undisturbed() -> list[float]:
-    """Losses of the same run without a monitor."""
-    torch.manual_seed(0)
-    model = Model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(STEPS):
-        loss = model(torch.ones(2, 4))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
+def _undisturbed(module_memory: Path) -> list[float]:
+    """Losses of the same run by a monitor that is off."""
+    return train(module_memory, LOCKSTEP="off")[1]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from lockstep.commands.profile import profile
 from lockstep.commands.switch import switch
 from lockstep.monitor.step_watch import StepWatch
 from lockstep_records.files.operations import read_operations
-from lockstep_records.files.switches import Switches, read_switches, write_switches
+from lockstep_records.files.switches import read_switches
 from lockstep_records.page.reader import read_page
 
 
@@ -155,13 +155,6 @@ def test_an_invalid_file_is_logged_once_and_changes_nothing(
     ]
     assert len(caplog.records) == 1
     monitor.close()
-
-
-def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    switches = Switches(enabled=False, sample_every=8, hang_seconds=300.0)
-    write_switches(tmp_path, switches)
-    assert read_switches(tmp_path / "switches.json") == switches
-    assert [path.name for path in tmp_path.iterdir()] == ["switches.json"]
 
 
 def test_a_trace_of_the_next_steps_is_taken_and_fetched(

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 from torch.utils.data import DataLoader, Dataset
 
 import lockstep
@@ -153,20 +151,3 @@ def test_a_save_that_fails_is_a_failed_checkpoint_and_the_error_is_the_loops(
     watched.step()
     watched.close()
     assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 1}
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_checkpoints_of_dcp_are_counted_once_in_and_outside_of_blocks(
-    root: Path, watched: Any, tmp_path: Path
-) -> None:
-    state = {"weight": torch.ones(8)}
-    save(state, checkpoint_id=tmp_path / "step-30")
-    with watched.checkpoint(step=40):
-        save(state, checkpoint_id=tmp_path / "step-40")
-    load(state, checkpoint_id=tmp_path / "step-40")
-    watched.step()
-    watched.close()
-    page = page_of(root)
-    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
-    assert page.state["checkpoint_step"] == 40
-    assert page.periodic["restores"]["ok"] == 1

@@ -90,8 +90,13 @@ def test_whoever_imported_a_function_before_holds_its_replacement_by_any_name(
 
 @pytest.mark.parametrize(
     "change",
-    [{"attribute": "gone_in_torch_9"}, {"owner": "torch.gone:Nothing"}, {"parameters": ("new",)}],
-    ids=["no such attribute", "no such owner", "other parameters"],
+    [
+        {"attribute": "gone_in_torch_9"},
+        {"owner": "torch.gone:Nothing"},
+        {"parameters": ("new",)},
+        {"requires": ("torch.distributed:gone",)},
+    ],
+    ids=["no such attribute", "no such owner", "other parameters", "what it requires"],
 )
 def test_what_a_torch_lacks_is_said_once_and_costs_nothing_else(
     change: dict[str, Any], caplog: pytest.LogCaptureFixture
@@ -105,15 +110,6 @@ def test_what_a_torch_lacks_is_said_once_and_costs_nothing_else(
     assert point.without_it in record.message
     assert hasattr(in_torch(other), ORIGINAL)
     assert not hasattr(in_torch(point), ORIGINAL)
-
-
-def test_a_point_is_left_out_where_what_it_requires_is_missing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    point = replace(COLLECTIVES[0], requires=("torch.distributed:gone",))
-    install("collectives", (point,))
-    assert not hasattr(in_torch(point), ORIGINAL)
-    assert len(caplog.records) == 1
 
 
 def test_what_is_optional_is_left_out_without_a_word(caplog: pytest.LogCaptureFixture) -> None:

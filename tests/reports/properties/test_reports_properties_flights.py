@@ -247,16 +247,6 @@ def test_ranks_replicas_and_rows_in_another_order(
     assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
 
 
-@FORMATS
-@pytest.mark.parametrize("rank", matrix(range(8), 2))
-@pytest.mark.parametrize("skew", [-0.03, 0.03])
-def test_a_clock_thirty_milliseconds_off(
-    tmp_path: Path, rows: pa.Table, form: str, rank: int, skew: float
-) -> None:
-    start = column(rows, "start_ts") + np.where(column(rows, "rank") == rank, skew, 0)
-    payload = judged(changed(rows, "start_ts", start), tmp_path, form)
-    assert heavy_stage(payload) == TRUTH
-    assert sorted(payload["verdict"]["ranks"]) == [6, 7]
 
 
 @pytest.mark.parametrize("hosts", [("node-{}", "n{}"), ("host-{:04d}.x", "{}-gpu")])

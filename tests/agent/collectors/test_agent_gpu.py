@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import COLLECTORS
-from lockstep_agent.collectors.gpu.activity import Window
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime, GpuWorkers
 from lockstep_agent.runtime.sampler import Sampler
@@ -184,13 +183,6 @@ def test_gpus_on_the_bus_and_gpus_of_the_driver_are_both_counted(
     values = values_in(sampler.sample().readings)
     assert values[gpu.GPU_COUNT, ("pci",)] == 1
     assert values[gpu.GPU_COUNT, ("nvml",)] == 4
-
-
-def test_a_window_forgets_old_values() -> None:
-    window = Window(10)
-    for seconds, value in ((0, 100), (11, 2), (12, 4)):
-        window.add(seconds, (value,))
-    assert window.statistics() == {"min": 2, "mean": 3, "max": 4}
 
 
 def test_without_leaves_out_a_collector_by_its_name_and_every_collector_has_one(

@@ -17,7 +17,7 @@ from lockstep_agent.sources.pod_resources import (
     message_classes,
 )
 from lockstep_agent.sources.process_job import slurm_job_step
-from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue.gpu import GPU_OWNER_INFO
 
 from ..live_page import LivePage
 
@@ -233,19 +233,6 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -
     listed[:] = [GpuInUse(index=0, uuid="GPU-z", address="0000:1a:00.0")]
     [replaced] = collector.collect()
     assert replaced.labels[:3] == ("", "GPU-x", "")
-
-
-def test_a_port_belongs_to_whoever_owns_the_gpus_next_to_it(root: Path) -> None:
-    for rank, uuid in enumerate(("GPU-a", "GPU-b")):
-        LivePage(root, rank=rank, gpu_uuid=uuid)
-    gpus = [
-        GpuInUse(index=index, uuid=f"GPU-{name}", address=f"0000:{index:02x}:00.0", pids=OWN)
-        for index, name in enumerate("ab")
-    ]
-    adapters = {"0000:00:00.0": ("mlx5_0",), "0000:01:00.0": ("mlx5_0", "mlx5_1")}
-    readings = allocation(root, gpus, adapters=adapters).collect()
-    ports = [each.labels[:3] for each in readings if each.metric is PORT_OWNER_INFO]
-    assert ports == [("mlx5_0", "job", "0,1"), ("mlx5_1", "job", "1")]
 
 
 def test_idle_gpus_of_the_pod_or_slurm_job_of_a_rank_count_as_allocated_to_its_job(

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 
 import httpx
 import pytest
@@ -134,21 +134,6 @@ def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_betwee
     assert [counted.runs for counted in tiers] == [61, 7, 2]
 
 
-def test_a_collector_that_is_not_due_keeps_the_part_of_its_last_run() -> None:
-    now = [0.0]
-    worker = CollectorWorker(
-        "tiers", (Counted(Tier.EVERY_TICK), Counted(Tier.TEN_SECONDS)), clock=lambda: now[0]
-    )
-    parts = []
-    for _ in range(11):
-        assert worker.run_once()
-        assert worker.wait(30)
-        parts.append(worker.parts())
-        now[0] += 1
-    assert all(before[0] is not after[0] for before, after in pairwise(parts))
-    assert [before[1] is after[1] for before, after in pairwise(parts)] == [True] * 9 + [False]
-
-
 class Lost(Counted):
     """A collector that loses its source when a test says so."""
 
@@ -187,13 +172,3 @@ def test_verdicts_follow_the_slower_tiers_and_at_once_a_worker_that_falls_silent
     assert judge.judged_seconds == [0, 10, 14, 17, 20]
     sampler.sample()
     assert judge.judged_seconds[-1] == 29
-
-
-def test_a_worker_that_has_ended_runs_no_more() -> None:
-    counted = Counted(Tier.EVERY_TICK)
-    worker = CollectorWorker("ended", (counted,))
-    assert worker.run_once()
-    assert worker.wait(30)
-    assert worker.end(5)
-    assert not worker.run_once()
-    assert counted.runs == 1

@@ -6,14 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
-from lockstep_agent.collectors.jobs.job_host import JobHost, running_pids
+from lockstep_agent.collectors.jobs.job_host import JobHost
 from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import fabric, host
 
 from ..fake_tree import Tree, fill_procfs, write
-from ..live_page import LivePage
 from ..values import Values, values_of
 
 
@@ -58,15 +57,6 @@ def test_version_1_is_read_in_its_own_units_and_its_largest_number_is_no_limit(
         (host.JOB_MEMORY_EVENTS, ("job", "max")): 3,
         (host.JOB_MEMORY_EVENTS, ("job", "oom_kill")): 2,
     }
-
-
-def test_the_ranks_that_run_are_found_by_their_pages(root: Path) -> None:
-    page = LivePage(root, rank=0)
-    page.step(1)
-    pages = PageStore(root, Path("/proc"))
-    assert [running_pids(job) for job in pages.jobs()] == [[os.getpid()]]
-    page.phase("done")
-    assert [running_pids(job) for job in pages.jobs()] == [[]]
 
 
 def test_a_mounted_disk_has_series_and_an_unmounted_or_loop_device_has_none(tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.doctor.checkup import ADVICE
-from lockstep_agent.health.judge import Held, Judge, hold
-from lockstep_agent.health.signs import Expectations, Limits, Sign, read_port
+from lockstep_agent.health.judge import Judge
+from lockstep_agent.health.signs import Expectations, Limits, read_port
 from lockstep_agent.options import Options
 from lockstep_catalogue import agent, fabric, gpu
 from lockstep_catalogue.incidents import (
@@ -183,30 +181,6 @@ def test_a_slow_link_is_reported_once_it_lasts_until_it_has_been_well_for_as_lon
         )
     ]
     assert is_degraded == [False] * 5 + [True] * 4 + [False]
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 50)), min_size=1, max_size=40))
-def test_a_sign_is_reported_only_after_its_hold_time_without_a_gap(
-    ticks: list[tuple[bool, float]],
-) -> None:
-    sign = Sign(GPU_HEALTH, FIRST, "degraded", "thermal", 30)
-    held: dict[Sign, Held] = {}
-    now, since, was_reported = 0.0, None, False
-    for is_present, pause in ticks:
-        now += pause
-        held = hold([sign] if is_present else [], held, now)
-        is_reported = sign in held and held[sign].is_reported
-        if is_present and since is None and not was_reported:
-            since = now
-        if not is_present and not was_reported:
-            since = None
-        if is_reported and not was_reported:
-            assert is_present
-            assert since is not None
-            assert now - since >= 30
-        was_reported = is_reported
-        if not is_reported and not is_present:
-            since = None
 
 
 def test_a_gpu_that_was_seen_is_missed_and_so_is_one_that_is_expected() -> None:

@@ -95,12 +95,6 @@ def test_a_sign_is_of_a_rank_that_ended_a_moment_ago_and_of_none_that_had_ended_
     assert [fields["ranks"] for fields in node.written()] == ranks
 
 
-def test_the_drivers_processes_are_read_at_once_when_a_rank_appears(node: Node) -> None:
-    for _ in range(3):
-        list(node.events.collect())
-    assert node.num_appeared == 2
-
-
 def test_the_launcher_judges_an_end_by_incidents_of_the_node(node: Node) -> None:
     node.log(LOST)
     node.launcher_writes("rank_ended", rank=0, pid=1, exit_code=-6, first=True)

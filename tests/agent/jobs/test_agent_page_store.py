@@ -131,20 +131,3 @@ def test_a_page_that_hangs_stalls_those_who_ask_for_it_and_nobody_else(
     goes_on.set()
     stuck.join(30)
     assert len(hangs.newest_pages()) == 1
-
-
-def test_threads_that_ask_at_once_read_once(root: Path, reads: Counter[str]) -> None:
-    LivePage(root).step(1)
-    pages = PageStore(root, PROC, max_age_seconds=60.0)
-    barrier = threading.Barrier(8)
-
-    def ask() -> None:
-        barrier.wait(30)
-        pages.jobs()[0].newest_pages()
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert reads == {"jobs": 1, "rank-00000.page": 1}

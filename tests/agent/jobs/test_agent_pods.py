@@ -165,17 +165,6 @@ def test_a_pod_without_a_folder_of_logs_has_no_names(name: str, tmp_path: Path) 
     assert names.pod_of(Path("/run/lockstep")) == Pod()
 
 
-def test_a_container_that_starts_late_is_found_late(kubelet: Kubelet) -> None:
-    volume = kubelet.start(UIDS[0])
-    [folder] = kubelet.logs.iterdir()
-    (folder / "trainer").rmdir()
-    names = PodNames(kubelet.logs)
-    assert names.pod_of(volume) == Pod(namespace="vision", name="llm-0")
-    (folder / "trainer").mkdir()
-    (folder / "proxy").mkdir()
-    assert names.pod_of(volume).container == "proxy,trainer"
-
-
 def test_events_of_every_pod_are_spooled_and_an_unlaunched_pod_is_reported(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:

@@ -38,18 +38,6 @@ def counted(log: KernelLog, metric: Metric) -> dict[tuple[str, ...], float]:
     return {reading.labels: reading.value for reading in log.collect() if reading.metric is metric}
 
 
-def test_a_log_without_news_returns_the_tuple_of_the_last_time(tmp_path: Path) -> None:
-    path = tmp_path / "kmsg"
-    path.write_text("")
-    log = open_collector(path, tmp_path / "state")
-    first = log.collect()
-    assert log.collect() is first
-    path.write_bytes((LOGS / "dmesg-with-xid-119.log").read_bytes())
-    assert counted(log, incidents.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
-    path.unlink()
-    assert not [reading for reading in log.collect() if reading.metric is incidents.LOG_READ]
-
-
 def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> None:
     log = open_collector(LOGS / "dmesg-with-xid-119.log", tmp_path)
     assert counted(log, incidents.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
@@ -96,17 +84,6 @@ def test_incidents_before_and_after_a_restart_have_different_ids(tmp_path: Path)
         num_counters = len(counted(log, incidents.GPU_XID_INCIDENTS))
     assert num_counters == 2
     assert len({incident["id"] for incident in json.loads(log.recent.json)}) == 2
-
-
-def test_a_reader_of_the_state_during_its_replacement_gets_the_entire_old_one(
-    tmp_path: Path,
-) -> None:
-    state = StateFile(tmp_path / "state.json")
-    state.save({"counts": "old" * 100})
-    with (tmp_path / "state.json").open() as reading:
-        state.save({"counts": "new"})
-        assert json.load(reading)["counts"] == "old" * 100
-    assert state.load()["counts"] == "new"
 
 
 def test_a_replaced_file_is_read_from_its_start_and_half_a_line_waits(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from dataclasses import asdict
 
-import msgspec
 import pytest
 from sqlalchemy import select
 
 from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
-from lockstep_ledger.merge.record import Record, record_of_json
+from lockstep_ledger.merge.record import Record
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.queries import job_document
 from lockstep_ledger.store.tables import jobs
@@ -16,18 +15,6 @@ from lockstep_ledger.store.writer import StoreWriter
 
 from ..stories import Story, checked
 from .replay import Replay
-
-
-def test_an_incident_of_a_node_decides_where_no_end_names_a_cause() -> None:
-    story = Story().start("n1", num_nodes=2).start("n2", num_nodes=2).after(60)
-    story.add("node_event", "n2", sign="xid", detail="Xid79 GPU has fallen off", ranks=[9])
-    for node in ("n1", "n2"):
-        story.after(600).end("failed", node, failure_class="unknown", cause="peer_failure")
-    job = Replay(story).job
-    assert (job.outcome, job.failure_class, job.cause) == ("failed", "infra", "xid")
-    assert (job.cause_node, job.reason) == ("n2", "Xid79 GPU has fallen off on rank 9.")
-    assert job.cause_rank == 9
-    assert record_of_json(msgspec.json.encode(job)) == job
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_catalogue.ledger import JOBS_FINISHED, SLO_WINDOWS
 from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
 from lockstep_ledger.store.database import (
@@ -24,7 +23,6 @@ from lockstep_ledger.store.database import (
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
 
 from ..model.stored import differences
@@ -66,24 +64,6 @@ def write(writer: StoreWriter, *stories: Story) -> Submission:
     submission = Submission([event for story in stories for event in checked(story)])
     writer.write([submission])
     return submission
-
-
-def test_the_counters_are_the_models_after_every_reopening(dsn: str) -> None:
-    stories = job_stories(40, seed=1)
-    for begin in range(0, 40, 10):
-        with opened(dsn) as writer:
-            write(writer, *stories[begin : begin + 10])
-    with opened(dsn, node_seconds=0, requeue_seconds=0) as writer:
-        assert differences(writer._engine) == []
-        writer._clock = lambda: BEGIN + 500_000
-        assert writer.settle_due() > 0
-        assert differences(writer._engine) == []
-        rows = writer.counters.snapshot().items()
-        finished = sum(row.value for (name, _), row in rows if name == JOBS_FINISHED.name)
-        assert finished == 40
-        with writer._engine.connect() as connection:
-            statuses = connection.execute(select(jobs.c.status)).scalars().all()
-        assert statuses == ["finished"] * 40
 
 
 def test_kinds_and_members_that_nobody_knows_are_stored_unharmed(dsn: str) -> None:
@@ -133,20 +113,6 @@ def test_a_second_ledger_on_one_store_is_refused(dsn: str) -> None:
         pass
     first.dispose()
     second.dispose()
-
-
-def test_counts_per_window_are_exact_to_the_event(dsn: str) -> None:
-    with opened(dsn) as writer:
-        now = BEGIN + 10_000
-        ages = [0, 3599, 3600, 86_399, 86_401, 2_419_199, 2_419_201]
-        for number, age in enumerate(ages):
-            story = Story(job_id=f"job-{number}", now=now - age - 1).start(num_nodes=1).after(1)
-            write(writer, story.end("succeeded" if age != 3599 else "failed"))
-        counts = count_windows(writer._engine, now).slo
-    by_window = {window: counts["east", "", "job_success", window] for window in SLO_WINDOWS}
-    assert by_window["1h"] == (1, 2)
-    assert by_window["24h"] == (3, 4)
-    assert by_window["28d"] == (5, 6)
 
 
 @pytest.mark.parametrize(

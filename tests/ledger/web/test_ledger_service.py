@@ -196,17 +196,6 @@ def test_a_bad_event_is_answered_and_kept_and_disturbs_nothing_else(
     assert (by_itself.status_code, len(letters(client))) == (422, 1)
 
 
-def test_an_event_for_a_finished_job_is_stored_and_amends_it(client: TestClient) -> None:
-    """A contract of issue 28: nothing of a known job is refused for its lateness."""
-    deliver(client, story("a"))
-    late = Story(job_id="a", now=time.time() - 90).add("checkpoint_durable", step=1)
-    answer = client.post("/api/events", content=delivery(late.events))
-    assert (answer.status_code, answer.json()["stored"]) == (200, 1)
-    assert letters(client) == []
-    job = client.get("/api/jobs/a").json()
-    assert [(a["field"], a["after"]) for a in job["amendments"]] == [("checkpoints", "1")]
-
-
 @pytest.mark.parametrize(
     ("body", "status", "refusal", "sentence"),
     [

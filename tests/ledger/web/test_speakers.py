@@ -11,7 +11,6 @@ import pytest
 
 from lockstep_ledger.billing.costs import LINE_COLUMNS
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
-from lockstep_ledger.ingest.speakers import RELATIONS, RULES, Speaker, may_join, relation
 from lockstep_ledger.store import queries
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.tables import agents
@@ -333,22 +332,3 @@ def test_no_random_statement_changes_a_job_that_its_speaker_may_not(number: int)
                 count = ledger.document(job_id)["num_events"]
                 assert ledger.say((name, "hang", job_id, {"owner": 2001})) == "A"
                 assert ledger.document(job_id)["num_events"] == count + 1
-
-
-def test_the_table_knows_every_scope_and_relation() -> None:
-    for scope, rule in RULES.items():
-        assert rule.relations <= RELATIONS.keys()
-        speaker = Speaker(scope=scope, cluster="east", node="n")
-        assert may_join((1, 1), speaker)
-        assert not may_join((1, 2), speaker)
-        assert may_join((None, 1), speaker) is (scope == "operator")
-    with opened() as ledger:
-        [event, *_] = read_delivery(
-            json.dumps({"version": 1, "events": [
-                {"id": "e", "kind": "hang", "job_id": "j", "attempt": 0, "time": NOW, "fields": {}}
-            ]}).encode(), NOW,
-        ).events  # fmt: skip
-        assert ledger.count
-    held = Speaker(scope="launcher", token="t")  # noqa: S106  # the begin of a digest
-    assert relation(event, "t", None, held) == "begun"
-    assert relation(event, "", None, held) == relation(event, "t", 5, held) == "unknown"

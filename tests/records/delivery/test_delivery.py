@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import random
 import signal
 import ssl
@@ -95,28 +94,6 @@ def test_a_day_without_a_ledger_at_a_thousand_events_an_hour_loses_nothing(tmp_p
             for _ in range(per_hour)
         )
     assert (spool.num_pending, spool.dropped) == (hours * per_hour, 0)
-
-
-def test_fields_and_kinds_that_the_agent_does_not_know_are_sent_with_their_owner(
-    tmp_path: Path,
-) -> None:
-    document = {
-        "kind": "gpu_swapped", "job_id": "job", "attempt": 0, "time": 1.1, "id": "new",
-        "fields": {"slot": [1, None]}, "signature": "x",
-    }  # fmt: skip
-    folder = job_folder(tmp_path, "job")
-    folder.mkdir(parents=True)
-    (folder / FILE_NAME).write_text(json.dumps(document) + "\n")
-    bodies: list[bytes] = []
-
-    def send(_: LedgerAddress, body: bytes) -> Answer:
-        bodies.append(body)
-        return Answer(200)
-
-    assert Sender(EventSpool(tmp_path, None), ADDRESS, ("east", "n1"), send).run_once()
-    delivery = json.loads(bodies[0])
-    assert delivery["events"] == [document | {"owner": os.getuid(), "version": 1}]
-    assert (delivery["cluster"], delivery["node"]) == ("east", "n1")
 
 
 def test_events_that_a_ledger_leaves_out_of_a_batch_are_counted_and_do_not_come_again(

@@ -60,19 +60,6 @@ def test_events_come_back_in_the_order_of_writing(tmp_path: Path) -> None:
     assert read_events(tmp_path / "job-a") == events
 
 
-def test_a_job_without_events_has_none(tmp_path: Path) -> None:
-    assert read_events(tmp_path / "never") == []
-
-
-def test_an_event_keeps_its_id_so_that_a_second_delivery_is_recognised(tmp_path: Path) -> None:
-    twice = Event(kind="job_started", job_id="job-a", attempt=0)
-    other = Event(kind="job_started", job_id="job-a", attempt=0)
-    for event in (twice, twice, other):
-        append_event(tmp_path, event)
-    assert [event.id for event in read_events(tmp_path)] == [twice.id, twice.id, other.id]
-    assert twice.id != other.id
-
-
 def test_a_torn_last_line_is_left_out_and_takes_no_later_event_with_it(tmp_path: Path) -> None:
     write_lines(tmp_path, sound(id="whole"), sound(id="torn")[:-9])
     assert [event.id for event in read_events(tmp_path)] == ["whole"]

@@ -147,15 +147,6 @@ def test_a_link_that_the_user_names_leads_to_the_folder_of_the_job(memory: Path)
     assert read_page(list_pages(find_job(str(memory / "latest")) / "0")[0]).path == page
 
 
-def test_a_job_whose_id_is_a_number_is_read_as_any_other(memory: Path) -> None:
-    job = memory / "jobs" / "12345"
-    append_event(job, Event(kind="job_started", job_id="12345", attempt=0))
-    page = written_page(job / "0", steps=1)
-    assert [event.job_id for event in read_events(job)] == ["12345"]
-    assert read_page(page).state["steps"] == 1
-    assert list_jobs(memory) == [job]
-
-
 def test_the_folder_above_jobs_may_be_a_link_and_jobs_may_not(memory: Path) -> None:
     job = memory / "node" / "jobs" / "12345"
     append_event(job, Event(kind="job_started", job_id="12345", attempt=0))

@@ -49,10 +49,6 @@ def test_a_row_reads_back_as_it_was_written(memory: Path) -> None:
     assert (second["micro_batch"], second["chunk"], second["kind"], second["axis"]) == (None,) * 4
 
 
-def test_an_empty_ring_has_no_rows(memory: Path) -> None:
-    assert read_operations(written(memory / "rank-00003.ops", steps=0)) == b""
-
-
 @given(steps=st.integers(0, 40), each=st.integers(1, 5), rows=st.integers(5, 33))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_ring_that_wrapped_holds_complete_steps_only(
@@ -208,13 +204,6 @@ def test_a_line_that_found_no_room_takes_no_other_with_it(
     spool.write(span(2))
     assert [read.number for read in read_spans(path)] == [0, 2]
     assert spool.lost == 1
-
-
-def test_half_a_line_is_no_span_until_it_is_complete(path: Path) -> None:
-    SpanSpool(path).write(span(0))
-    line = path.read_bytes()
-    path.write_bytes(line + line[: len(line) // 2])
-    assert read_spans(path) == [span(0)]
 
 
 @settings(deadline=None)

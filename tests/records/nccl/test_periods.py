@@ -97,13 +97,6 @@ def test_a_warm_up_and_evaluations_are_no_steps(program: str, every: int) -> Non
     assert sum(period.is_usual) >= 39 - 40 // every
 
 
-@pytest.mark.parametrize("program", ["one all-reduce", "buckets", "sharded"])
-@pytest.mark.parametrize("every", [10, 50])
-def test_logging_every_so_many_steps_makes_no_longer_step(program: str, every: int) -> None:
-    step = PROGRAMS[program](random.Random())
-    assert found_steps((step * every + [NORM]) * (200 // every)) == 200
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("lost", [0.02, 0.05])
 def test_dropped_records_cost_few_steps(program: str, lost: float) -> None:

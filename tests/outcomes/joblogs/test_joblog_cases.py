@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import OUTCOMES
 from lockstep_outcomes.joblogs.kinds import KINDS, Kind
-from lockstep_outcomes.joblogs.literals import LONGEST_LINE, LiteralSearch, kinds_by_literal
+from lockstep_outcomes.joblogs.literals import LiteralSearch, kinds_by_literal
 from lockstep_outcomes.joblogs.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.prefix import clean, find_stamp, split_prefix
 from lockstep_outcomes.joblogs.read import read_log
 from lockstep_records.file_access.compressed import blocks
 
-from ..joblog_cases import FOLDER, TRUTHS, Truth
-
+FOLDER = Path(__file__).parents[2] / "fixtures/joblogs"
+Truth = dict[str, Any]
+TRUTHS: dict[str, Truth] = yaml.safe_load((FOLDER / "truths.yaml").read_text())
 NOISE = (
     "",
     "/usr/lib/python3.10/site-packages/apex/__init__.py:68: DeprecationWarning: old",
@@ -40,7 +41,7 @@ PARTS = (
     b':::MLLOG {"key": "tracked_stats", "value": {"train_step_time": 1e999}}\n',
     b"  rank      : 3 (local_rank: 0)\n  exitcode  : -11 (pid: 3)\n", b"\xff\xfe\0",
 )  # fmt: skip
-RANK_SAFE = sorted(name for name, truth in TRUTHS.items() if truth.blame == "rank")
+RANK_SAFE = sorted(name for name, truth in TRUTHS.items() if truth["blame"] == "rank")
 
 
 def judged(path: Path) -> Incident:
@@ -48,11 +49,11 @@ def judged(path: Path) -> Incident:
 
 
 def truth_of(incident: Incident) -> Truth:
-    group = incident.group if incident.blame == "group" else None
-    return Truth(
-        incident.outcome, incident.blame, incident.cause, incident.failure_class,
-        incident.ranks, group,
-    )  # fmt: skip
+    """As truths are written: what does not apply is left out."""
+    names = ("outcome", "blame", "cause", "failure_class")
+    found = {name: getattr(incident, name) for name in names} | {"ranks": [*incident.ranks]}
+    found["group"] = incident.group if incident.blame == "group" else None
+    return {name: value for name, value in found.items() if value}
 
 
 def test_every_made_log_has_a_truth_and_every_truth_a_log() -> None:
@@ -104,12 +105,8 @@ def test_other_hosts_and_other_times_change_no_verdict(tmp_path: Path, name: str
     )
     path = tmp_path / "moved.log"
     path.write_text(moved)
-    truth = truth_of(judged(path))
-    expected = TRUTHS[name]
-    assert truth == Truth(
-        expected.outcome, expected.blame, expected.cause, expected.failure_class, expected.ranks,
-        "rack9-node3" if expected.group else None,
-    )  # fmt: skip
+    group = {"group": "rack9-node3"} if "group" in TRUTHS[name] else {}
+    assert truth_of(judged(path)) == TRUTHS[name] | group
 
 
 @pytest.mark.parametrize("name", ["gpu_oom_one_rank_others_time_out", "one_rank_behind", "ecc",
@@ -128,8 +125,8 @@ def test_permuted_ranks_permute_the_verdict(tmp_path: Path, name: str, seed: int
     path = tmp_path / "permuted.log"
     path.write_text(labels.sub(lambda m: f"{m[1]}{other.get(int(m[2]), int(m[2]))}", text))
     expected = TRUTHS[name]
-    assert judged(path).blame == expected.blame
-    assert judged(path).ranks == tuple(sorted(other[rank] for rank in expected.ranks))
+    assert judged(path).blame == expected["blame"]
+    assert judged(path).ranks == tuple(sorted(other[rank] for rank in expected.get("ranks", ())))
 
 
 @pytest.mark.parametrize("name", RANK_SAFE)
@@ -239,14 +236,6 @@ LOGS = sorted(FOLDER.glob("*.log"))
 LITERAL_PARTS = (*TABLE, b"\n", b"\n", b" ", b"x" * 40, b"na", b"n", b"step" * 9, b"\xff\0")
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda path: path.stem)
-def test_both_searches_find_the_same_lines_of_a_log(log: Path) -> None:
-    data = log.read_bytes()
-    lines = list(AT_ONCE.lines(data))
-    assert bool(lines) == any(literal in data for literal in TABLE)
-    assert lines == list(IN_TURN.lines(data))
-
-
 @given(st.lists(st.sampled_from(LITERAL_PARTS), max_size=60).map(b"".join))
 def test_both_searches_find_the_same_lines_of_any_bytes(data: bytes) -> None:
     assert list(AT_ONCE.lines(data)) == list(IN_TURN.lines(data))
@@ -260,11 +249,6 @@ def test_a_literal_across_the_edge_of_a_window_is_found_once(shift: int, newline
     lines = list(AT_ONCE.lines(data))
     assert lines == list(IN_TURN.lines(data))
     assert len(lines) >= 2
-
-
-def test_a_log_full_of_literals_and_without_lines_is_searched_alike() -> None:
-    data = b"NaN" * LONGEST_LINE * 8
-    assert list(AT_ONCE.lines(data)) == list(IN_TURN.lines(data))
 
 
 CLOCKED = "[2025-03-04 10:{:02}:{:02}] step {} | loss 3.1 | step time 2.0 s\n"

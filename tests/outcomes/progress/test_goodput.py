@@ -289,18 +289,6 @@ def test_states_of_two_attempts_and_the_recovery_between_sum_to_the_allocated_ti
     assert job.elapsed_seconds == pytest.approx(212.0)
 
 
-def test_ranks_of_several_nodes_are_added() -> None:
-    events = [
-        event("attempt_started", 0.0),
-        goodput(100.0, 0, "a", productive=400.0),
-        goodput(100.0, 0, "b", productive=300.0, idle=100.0),
-    ]
-    job = whole_job(events)
-    assert job is not None
-    assert job.goodput.allocated_gpu_seconds == 800.0
-    assert job.elapsed_seconds == 100.0
-
-
 def test_between_two_launches_nothing_is_allocated() -> None:
     events = [
         event("job_started", 0.0), event("attempt_started", 0.0),
@@ -369,16 +357,6 @@ def test_the_formula_of_meta_agrees_with_a_simulated_fleet_within_two_percent(
     chance = random.Random(7)
     simulated = simulated_ettr(chance, productive_seconds=3000 * DAY_SECONDS, **fleet)
     assert expected_ettr(**fleet) == pytest.approx(simulated, rel=0.02)
-
-
-def test_the_figures_of_the_paper_come_out_of_the_formula() -> None:
-    # 2,048 GPUs with a checkpoint an hour are above 0.9; the value is that of arithmetic by hand.
-    ettr = expected_ettr(
-        num_nodes=256, failures_per_node_day=2.34e-3, restart_seconds=300, interval_seconds=3600,
-        save_seconds=0,
-    )  # fmt: skip
-    assert ettr == pytest.approx(1 - 256 * 2.34e-3 / 86400 * (300 + 1800))
-    assert ettr > 0.98
 
 
 @given(

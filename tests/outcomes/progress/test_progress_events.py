@@ -171,26 +171,19 @@ def test_the_states_of_an_attempt_sum_to_its_time_on_all_gpus(memory: Path) -> N
     assert fields["rank_seconds"]["productive"] == 4.0
 
 
-def test_communication_beyond_that_of_the_last_replica_is_waiting_for_it(memory: Path) -> None:
-    ranks = Ranks(memory, num_ranks=3)
-    for rank, seconds in enumerate((5.0, 2.0, 4.0)):
-        ranks.spend(rank, sync=seconds)
-    pages = pages_of(ranks.folder)
-    spent = goodput_fields(pages, Moments(), time.time(), time.monotonic_ns())["rank_seconds"]
-    assert spent["straggler_wait"] == pytest.approx(5.0, abs=0.2)
-    assert spent["communication"] == pytest.approx(6.0, abs=0.2)
-
-
-def test_who_exchanges_parameters_with_a_server_waits_for_no_replica(memory: Path) -> None:
+@pytest.mark.parametrize(("rounds", "waited"), [(0, 5.0), (7, 0.0)])
+def test_communication_beyond_that_of_the_last_replica_is_waiting_for_it_but_not_for_a_server(
+    memory: Path, rounds: int, waited: float
+) -> None:
     ranks = Ranks(memory, num_ranks=3)
     for rank, seconds in enumerate((5.0, 2.0, 4.0)):
         ranks.spend(rank, sync=seconds)
     pages = pages_of(ranks.folder)
     for page in pages:
-        page.periodic["independent_rounds"] = 7
+        page.periodic["independent_rounds"] = rounds
     spent = goodput_fields(pages, Moments(), time.time(), time.monotonic_ns())["rank_seconds"]
-    assert "straggler_wait" not in spent
-    assert spent["communication"] == pytest.approx(11.0, abs=0.2)
+    assert spent.get("straggler_wait", 0.0) == pytest.approx(waited, abs=0.2)
+    assert spent["communication"] == pytest.approx(11.0 - waited, abs=0.2)
 
 
 def test_waiting_in_a_hang_that_a_time_out_ends_is_the_hangs(memory: Path) -> None:

@@ -247,8 +247,6 @@ def test_ranks_replicas_and_rows_in_another_order(
     assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
 
 
-
-
 @pytest.mark.parametrize("hosts", [("node-{}", "n{}"), ("host-{:04d}.x", "{}-gpu")])
 def test_a_slow_node_is_named_whatever_it_is_called(tmp_path: Path, hosts: tuple[str, str]) -> None:
     job = SyntheticTrace(replicas=16, slow=dict.fromkeys(range(4, 8), 1.5), ranks_on_node=4)

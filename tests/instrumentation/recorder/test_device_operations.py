@@ -157,11 +157,3 @@ def test_what_is_no_number_on_the_device_is_not_copied(root: Path, value: object
     monitor.step(gradient_norm=value)
     assert calls()["MemcpyAsync"] == before
     monitor.close()
-
-
-def test_a_process_without_a_gpu_reads_no_device(root: Path) -> None:
-    monitor = attached(root, 2)
-    monitor.step(loss=torch.tensor(1.5))
-    assert not monitor.recorder.uses_device
-    monitor.close()
-    assert read_page(root / "jobs/job-a/0/rank-00000.page").state["loss"] == 1.5

@@ -94,14 +94,6 @@ def test_nothing_is_recorded_between_the_samples(root: Path) -> None:
     monitor.close()
 
 
-def test_sampling_can_be_off_from_the_start(root: Path) -> None:
-    monitor = attached(root, LOCKSTEP_SAMPLE_EVERY="0")
-    for _ in range(9):
-        run_step(monitor)
-    assert rows_of(root) == []
-    monitor.close()
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -62,7 +62,7 @@ def _write_rank(
     count = count if is_done else shortest
     _write_rows(page, spent, rank, count, begin_ns, is_bare=run.is_bare)
     end_ns = begin_ns + int(float((spent.start + spent.seconds)[rank, count - 1]) * 1e9)
-    end_ns = max(end_ns, 0)  # a run of long ago
+    end_ns = end_ns if end_ns >= 0 else time.monotonic_ns()  # a run of before the machine's start
     page.signed[SLOT.word("step")] = count - 1
     page.words[SLOT.word("present")] |= SLOT.presence["step"]
     if not run.is_bare:

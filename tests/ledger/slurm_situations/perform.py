@@ -10,15 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from . import endings, feeds, jobs, nodes, queues, restarts
 from .agent import REPORT_SECONDS
 from .compare import complaints
 from .lab import Lab
 from .scenario import Situation
 from .turn import Turn
 
-MODULES = (jobs, endings, restarts, feeds, queues, nodes)
-SITUATIONS = tuple(situation for module in MODULES for situation in module.SITUATIONS)
 _SETTLE_SECONDS = 60.0
 _AT_ONCE = 16
 _LABS = 6

@@ -1,6 +1,8 @@
 """A situation: actions on a real Slurm, and the words of ledger, pages and nodes after them.
 
-Jobs have names of the situation's own (``a``, ``victim``). In texts, the runner puts in:
+They lie in ``situations.yaml``: an action is a verb (a method of ``Turn``) with its arguments,
+what is expected is the fields of a ``job``, a ``node`` or a ``text``. Jobs have names of the
+situation's own (``a``, ``victim``). In texts, the runner puts in:
 
 - ``{a}`` the id that Slurm gave the job
 - ``{train}`` the command of ``train.py`` of this folder, ``{script}`` its path
@@ -11,9 +13,12 @@ Jobs have names of the situation's own (``a``, ``victim``). In texts, the runner
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
 
 Outcome = Literal[
     "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
@@ -37,33 +42,8 @@ class Action:
     arguments: tuple[object, ...]
 
 
-def _make(verb: str) -> Callable[..., Action]:
-    return lambda *arguments: Action(verb, arguments)
-
-
-submit = _make("submit")
-srun = _make("srun")
-interrupt = _make("interrupt")
-wait = _make("wait")
-watch = _make("watch")
-slurm = _make("slurm")
-stop = _make("stop")
-start = _make("start")
-crash = _make("crash")
-on_node = _make("on_node")
-feed = _make("feed")
-poll = _make("poll")
-pause = _make("pause")
 DISTURBING = frozenset({"stop", "start", "crash", "on_node", "feed"})
 """Actions on daemons and nodes that every job of the lab would feel."""
-
-
-def running(job: str) -> Action:
-    """Wait until a job runs."""
-    return wait(job, "RUNNING")
-
-
-TRAINING = (running("a"), watch("a"))
 
 
 @dataclass(frozen=True)
@@ -120,6 +100,7 @@ class ExpectedText:
 
 
 Expected = ExpectedJob | ExpectedNode | ExpectedText
+_EXPECTED = {"job": ExpectedJob, "node": ExpectedNode, "text": ExpectedText}
 
 
 @dataclass(frozen=True)
@@ -157,3 +138,18 @@ class Situation:
     def has_pages(self) -> bool:
         """Whether its jobs are watched by pages."""
         return re.search(r"\{(train|script)\}", repr(self.script)) is not None
+
+
+def _read(entry: dict[str, Any]) -> Situation:
+    script = tuple(Action(verb, tuple(arguments)) for verb, *arguments in entry.pop("script"))
+    expected: tuple[Expected, ...] = tuple(
+        msgspec.convert(fields, _EXPECTED[kind])
+        for each in entry.pop("expected")
+        for kind, fields in each.items()
+    )
+    return Situation(**entry, script=script, expected=expected)
+
+
+SITUATIONS = tuple(
+    map(_read, yaml.safe_load(Path(__file__).with_name("situations.yaml").read_text("utf-8")))
+)

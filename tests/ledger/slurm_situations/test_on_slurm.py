@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from .perform import SITUATIONS, Results, perform_all
-from .scenario import Situation
+from .perform import Results, perform_all
+from .scenario import SITUATIONS, Situation
 
 PROGRAMS = ("slurmctld", "slurmdbd", "mariadbd", "munged")
 # Of those that have the lab to themselves: one of each daemon, a node, and the past.

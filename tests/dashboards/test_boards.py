@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_catalogue import METRICS, RECORDED, Unit
-from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
+from lockstep_catalogue.training import LAST_PROGRESS, LOSS
 from lockstep_dashboards.command import check_board, dashboards
 from lockstep_dashboards.grafana import (
     MAX_CONFIGMAP_BYTES,
@@ -24,7 +24,7 @@ from lockstep_dashboards.grafana import (
     board_json,
     render,
 )
-from lockstep_dashboards.layout import BOARDS, FOLDER, panel, read_board, title_of
+from lockstep_dashboards.layout import BOARDS, FOLDER, panel, read_board
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, pack
 from lockstep_dashboards.scope import Scope, open_board
 from lockstep_prometheus.client import Prometheus
@@ -138,13 +138,6 @@ def test_promtool_takes_every_query(board: Board, tmp_path: Path) -> None:
         [promtool, "check", "rules", path], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_title_unit_and_description_come_from_the_series() -> None:
-    stat = panel(View.STAT, COLLECTIVE_BYTES, Query(expression="x"))
-    assert (stat.title, stat.unit) == ("Collective", "bytes")
-    assert COLLECTIVE_BYTES.help in stat.description
-    assert [title_of(series) for series in (STEPS, LOSS)] == ["Steps", "Loss"]
 
 
 def test_a_timestamp_has_no_panel_but_its_age_has() -> None:

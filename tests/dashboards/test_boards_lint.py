@@ -26,10 +26,6 @@ MAX_OPEN_PANELS = 25
 MAX_OPENING_QUERIES = 25
 MAX_PANELS = 200
 _ANNOTATIONS = ("Critical alerts", "Restarts")
-# A limit in words, such as "below 8 %", in what a description says is good.
-_LIMIT = re.compile(
-    r"Good: [^.]*\b(?:below|under|above|over|at least|at most|within|younger than|more than) [0-9]"
-)
 _ALERTS = re.compile(r"\bALERTS(?:_FOR_STATE)?\b(?:\{([^}]*)\})?")
 _LEAST_FIRST = re.compile(r"^bottomk\(")
 _SCOPE = Scope(
@@ -118,12 +114,6 @@ def _no_value(board: Board) -> Iterator[str]:
             yield f"{panel.title}: says nothing where no series has a value"
 
 
-def _limits(board: Board) -> Iterator[str]:
-    for panel in board.panels:
-        if _LIMIT.search(panel.description) and not panel.thresholds:
-            yield f"{panel.title}: states a limit in words and shows none"
-
-
 def _sorted(board: Board) -> Iterator[str]:
     """A table of the least begins with the least, and one of the most with the most."""
     for panel in board.panels:
@@ -178,7 +168,6 @@ RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "annotated": _annotated,
     "unique-titles": _titles,
     "no-value": _no_value,
-    "limits-are-shown": _limits,
     "worst-first": _sorted,
     "no-repeated-columns": _columns,
     "alerts-of-a-severity": _alerts,
@@ -202,30 +191,7 @@ def test_there_are_no_more_panels_than_anybody_reads_and_uids_follow_from_files(
 REPOSITORY = Path(__file__).parents[2]
 UID_BOARDS = {board.uid: board for board in BOARDS.values()}
 RUNBOOKS = sorted((REPOSITORY / "alerts" / "runbooks").glob("*.md"))
-PAGES = [*RUNBOOKS, *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
 KINDS = "job|node|fabric|executive|on-call|monitor"
-NAMED_BOARD = re.compile(rf"`(lockstep-(?:{KINDS}))`([^`]*)")
-NAMED_ROW = re.compile(r"rows? (\*[^*]+\*(?:(?:, | and )\*[^*]+\*)*)")
-
-
-def rows_named(text: str) -> list[tuple[str, str]]:
-    """Each board that a text names, with each row that it names right after it."""
-    return [
-        (uid, row)
-        for uid, rest in NAMED_BOARD.findall(text)
-        for rows in NAMED_ROW.findall(rest)
-        for row in re.findall(r"\*([^*]+)\*", rows)
-    ]
-
-
-def test_every_row_that_a_page_names_is_on_its_board() -> None:
-    missing = [
-        f"{path.name}: {uid}, {row}"
-        for path in PAGES
-        for uid, row in rows_named(path.read_text(encoding="utf-8"))
-        if row not in {each.title for each in UID_BOARDS[uid].rows}
-    ]
-    assert missing == []
 
 
 def find_faults(text: str) -> list[str]:

@@ -334,9 +334,6 @@ NOW = 1_795_384_800.0  # 2026-11-22 22:00:00 UTC
 )
 def test_a_value_has_the_unit_that_grafana_gives_it(value: float, unit: str, text: str) -> None:
     assert value_text(value, unit) == text
-
-
-def test_decimals_are_kept_where_a_field_sets_them() -> None:
     assert value_text(0.5, "percentunit", 2) == "50.00 %"
 
 

@@ -1,11 +1,11 @@
 """Objects as people and operators write them, as short as the server admits."""
 
+from collections.abc import Sequence
 from typing import Any
 
 Manifest = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
-OPT_IN = "lockstep/job-id"
 
 # Kind: path of its group and version, plural.
 PATHS = {
@@ -61,7 +61,7 @@ def job(
     gpus: int = 1,
     *,
     pods: int = 1,
-    run: float | tuple[float, ...] | None = None,
+    run: float | Sequence[float] | None = None,
     lab: dict[str, Any] | None = None,
     labels: dict[str, str] | None = None,
     node: str = "",
@@ -69,7 +69,7 @@ def job(
 ) -> Manifest:
     """Return an indexed Job; `run` has the seconds of its pods, which run for ever without it."""
     directed = dict(lab or {})
-    if isinstance(run, tuple):
+    if isinstance(run, Sequence):
         directed |= {f"run-seconds-{index}": seconds for index, seconds in enumerate(run)}
         directed["run-seconds"] = run[0]
     elif run is not None:
@@ -117,12 +117,6 @@ def custom(
     return manifest(version, kind, name, spec or {}, labels)
 
 
-def condition(name: str, status: str = "True", reason: str = "", message: str = "") -> Manifest:
+def condition(name: str, status: str = "True", reason: str = "") -> Manifest:
     """Return a condition without its time, which the cluster fills in."""
-    return {"type": name, "status": status, "reason": reason or name, "message": message}
-
-
-def workload(name: str, queue: str) -> Manifest:
-    """Return a Kueue Workload of a local queue."""
-    spec: Manifest = {"queueName": queue, "podSets": [{"name": "main", "count": 1}]}
-    return custom("Workload", name, spec)
+    return {"type": name, "status": status, "reason": reason or name, "message": ""}

@@ -15,14 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, repeat
 from pathlib import Path
 
-from . import outages_by_way, outages_of_parts, pods, submissions
+from . import outages_by_way
 from .cluster import Cluster
 from .judge import compare, compare_feed
-from .scenario import Situation, collect
+from .scenario import Situation
+from .script import WRITTEN
 from .stage import Stage
 
-MODULES = (pods, submissions, outages_by_way, outages_of_parts)
-SITUATIONS = [situation for module in MODULES for situation in collect(vars(module))]
+SITUATIONS = [*WRITTEN, *outages_by_way.BY_WAY]
 AT_ONCE, LANES = 12, 3
 SETTLE_SECONDS = 12.0
 Findings = dict[str, list[str]]

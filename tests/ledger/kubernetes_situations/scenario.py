@@ -1,11 +1,10 @@
 """A situation: plain actions on a cluster, and the jobs that the ledger then has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .diary import Diary
-from .manifests import job
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -79,64 +78,3 @@ class Situation:
     lab_wide: bool = False
     way: str = ""
     phases: Phases | None = None
-
-
-def situation(
-    why: str, *expected: ExpectedJob, **fields: Any
-) -> Callable[[Callable[["Cluster"], None]], Situation]:
-    """Make a situation of a script, whose name it takes; ``why`` is for its readers."""
-    del why
-
-    def wrap(script: Callable[["Cluster"], None]) -> Situation:
-        return Situation(script.__name__.replace("_", "-"), script, expected, **fields)
-
-    return wrap
-
-
-def outage(
-    why: str, *expected: ExpectedJob, **fields: Any
-) -> Callable[[Callable[["Cluster"], None]], Situation]:
-    """Make a situation of an outage; it has a ledger and its feeds to itself."""
-    return situation(why, *expected, exclusive=True, **fields)
-
-
-def single(
-    why: str, expected: ExpectedJob, gpus: int, *, ends: str = "Complete", **spec: Any
-) -> Situation:
-    """Return the situation of one Job (fields as of ``manifests.job``) until its condition."""
-
-    def script(c: "Cluster") -> None:
-        c.apply(job(expected.name, gpus, **spec))
-        c.wait_condition("Job", expected.name, ends)
-
-    del why
-    return Situation(expected.name, script, (expected,))
-
-
-def wait_for_pod(c: "Cluster", prefix: str, before: str) -> str:
-    """Wait for a running pod other than the one before; return its name."""
-    for _ in range(600):
-        for found in c.list_pods(prefix):
-            name = str(found["metadata"]["name"])
-            if found["status"].get("phase") == "Running" and name != before:
-                return name
-        c.wait(0.2)
-    raise AssertionError(f"no pod {prefix}* other than {before!r} runs")
-
-
-def waited(name: str, begin: str = "") -> Callable[[Diary], float]:
-    """Return the queue wait: from the creation of NAME, or a noted time, until its pods run."""
-
-    def compute(diary: Diary) -> float:
-        return diary.first_start(name) - diary.at[begin or f"created:{name}"]
-
-    return compute
-
-
-def collect(values: Mapping[str, object]) -> list[Situation]:
-    """Return the situations among the values of a module's names, and in lists of them."""
-    found = []
-    for value in values.values():
-        items = value if isinstance(value, list) else [value]
-        found += [each for each in items if isinstance(each, Situation)]
-    return found

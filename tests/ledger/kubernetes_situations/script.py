@@ -24,7 +24,7 @@ class Script:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._made: dict[str, Manifest] = {}
+        self._objects: dict[str, Manifest] = {}
         self._pod: Manifest = {"metadata": {"name": ""}}
 
     def job(self, name: str, gpus: int, fields: Fields = None) -> None:
@@ -44,13 +44,13 @@ class Script:
         - is_elsewhere: whether it is in the second namespace.
         """
         own = {each: fields[each] for each in ("owner", "claim", "is_elsewhere") if each in fields}
-        made = make(**{name: value for name, value in fields.items() if name not in own})
+        manifest = make(**{name: value for name, value in fields.items() if name not in own})
         if "claim" in own:
-            _claim_devices(made["spec"]["template"], *own["claim"])
+            _claim_devices(manifest["spec"]["template"], *own["claim"])
         if "is_elsewhere" in own:
-            made["metadata"]["namespace"] = self.cluster.second_namespace
-        above = self._made[own["owner"]] if "owner" in own else None
-        self._made[made["kind"]] = self.cluster.apply(made, owner=above)
+            manifest["metadata"]["namespace"] = self.cluster.second_namespace
+        above = self._objects[own["owner"]] if "owner" in own else None
+        self._objects[manifest["kind"]] = self.cluster.apply(manifest, owner=above)
 
     def set_status(self, kind: str, name: str, reasons: dict[str, str]) -> None:
         """Conditions that are true, with their reasons."""
@@ -102,7 +102,7 @@ class Script:
 
     def report_from_pod(self, name: str, outcome: str, kind: str) -> None:
         """A launcher in the pod that was waited for tells of its job, an object of this kind."""
-        alias = f"kubernetes:{self._made[kind]['metadata']['uid']}"
+        alias = f"kubernetes:{self._objects[kind]['metadata']['uid']}"
         self.cluster.report_from_launcher(name, self._pod["spec"]["nodeName"], outcome, alias)
 
 

@@ -89,7 +89,6 @@ def _faults(rule: Mapping[str, Any], foreign: set[str]) -> Iterator[str]:
 
 
 def _aggregated_divisors(node: Expr, is_aggregated: bool = False) -> Iterator[str]:
-    """Divisors below an aggregation that may be 0."""
     is_aggregated = is_aggregated or isinstance(node, AggregateExpr)
     if isinstance(node, BinaryExpr) and is_aggregated and str(node.op) == "/":
         yield from () if _is_guarded(node.rhs) else (node.rhs.prettify(),)
@@ -453,7 +452,6 @@ def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
 
 
 def _report(folder: Path, checks: Iterable[Check]) -> int:
-    """Prints a line for each check; the exit status."""
     failed = False
     console = Console(stderr=True)
     begin = time.monotonic()

@@ -115,14 +115,12 @@ def explained(spec: Spec, alert: Alert, runbooks: Path) -> str:
 
 
 def _section(runbook: Path, title: str) -> str:
-    """The text of a section of a runbook; empty where there is none."""
     text = runbook.read_text(encoding="utf-8") if runbook.is_file() else ""
     found = re.search(rf"^## {title}\n+(.*?)\n+## ", text, re.DOTALL | re.MULTILINE)
     return found[1] if found else ""
 
 
 def _when(spec: Spec, alert: Alert, condition: Condition) -> Iterator[str]:
-    """The limits of a condition of an alert, in words."""
     if isinstance(condition, Burn):
         yield from _explain_events(spec, condition)
     elif isinstance(condition, GpuSecondBurn):
@@ -189,7 +187,6 @@ def _durations(alert: Alert) -> Iterator[str]:
 
 
 def _series(spec: Spec, alert: Alert) -> Iterator[str]:
-    """The series of the expression; of a recorded one what it is computed from."""
     expressions = recorded_expressions(RECORDED, spec)
     rules = {record.name: text for record, text in expressions.items()}
     lines: dict[str, None] = {}
@@ -246,7 +243,6 @@ def expected_false_alarms(spec: Spec) -> Iterator[str]:
 
 
 def _standing(url: str, moment: float, cluster: str, job_id: str) -> Iterator[str]:
-    """The causes that a page would have carried at a moment, the weightiest first."""
     query = causes_of_job(cluster, job_id) if job_id else causes_of_cluster(cluster)
     with Prometheus(url) as prometheus:
         found = prometheus.instant(query, moment)
@@ -261,7 +257,6 @@ _PLACES = ("cause", "node", "gpu", "rank", "source")
 
 
 def _moment(text: str) -> float:
-    """Seconds since 1970 of ``now`` or of a time in RFC 3339."""
     if text == "now":
         return datetime.now(UTC).timestamp()
     try:

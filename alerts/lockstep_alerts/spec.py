@@ -75,7 +75,6 @@ def _objective_alert(objectives: Sequence[Objective], alert: str, severity: str)
 
 
 def _describe(objective: Objective, *, is_page: bool) -> tuple[Condition, Duration | None, str]:
-    """What fires, how long it must hold, and the description of it."""
     limits = objective.page_limits if is_page else objective.ticket_limits
     if objective.min_ratio is not None:
         least = (objective.page_min_ratio if is_page else None) or objective.min_ratio
@@ -103,7 +102,6 @@ def _describe(objective: Objective, *, is_page: bool) -> tuple[Condition, Durati
 
 
 def _promised() -> str:
-    """A template: the objective of the cluster or of the class that the alert is of."""
     labels = ", ".join(f"{name}='%s'" for name in ("cluster", "job_class", "slo"))
     values = "$labels.cluster $labels.job_class $labels.slo"
     query = f'printf "{OBJECTIVE.name}{{{labels}}}" {values} | query'
@@ -278,7 +276,6 @@ def _alert(entry: Entry, number: int) -> Alert:
 
 
 def _condition(entry: Entry) -> tuple[tuple[str, ...], Condition]:
-    """The kinds of an alert's condition or of its signs, and the condition."""
     if not entry.has("signs"):
         kind = entry.choice("kind", *CONDITIONS)
         required = (*_REQUIRED, "kind")

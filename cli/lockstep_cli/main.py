@@ -57,8 +57,6 @@ def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
 
 
 class _Components(click.Group):
-    """A group whose commands are entry points."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return sorted(entry.name for entry in entry_points(group=_GROUP))

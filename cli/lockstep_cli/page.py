@@ -133,7 +133,6 @@ def _print_job(name: str, *, as_json: bool) -> None:
 
 
 def _rank(path: Path) -> dict[str, Any]:
-    """What the page of a rank shows; what is unknown is absent."""
     try:
         page = read_page(path)
     except PageError as error:

@@ -144,7 +144,6 @@ class ConnectionLimiter:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Number of open connections."""
         return len(self._opened_seconds)
 
     def add(self, connection: socket.socket) -> None:

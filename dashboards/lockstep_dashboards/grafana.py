@@ -61,7 +61,6 @@ def grid(position: GridPosition) -> Json:
 
 
 def _target(panel: Panel, query: Query, ref_id: str) -> Json:
-    """One query of a panel."""
     target: Json = {"refId": ref_id, "expr": query.expression}
     if panel.is_instant:
         target["instant"] = True
@@ -77,7 +76,6 @@ def _target(panel: Panel, query: Query, ref_id: str) -> Json:
 
 
 def _ref_ids(panel: Panel) -> list[str]:
-    """The letters of the panel's queries."""
     return [chr(ord("A") + number) for number in range(len(panel.queries))]
 
 
@@ -116,7 +114,6 @@ def _heat_map_options(panel: Panel) -> Json:
 
 
 def _field_defaults(panel: Panel) -> Json:
-    """Unit, limits, texts and links of the series of a panel."""
     custom: Json = {}
     if panel.view is View.TIME_SERIES:
         custom["fillOpacity"] = 60 if panel.stacked else 5
@@ -171,7 +168,6 @@ def _override(name: str, field: str, value: Any) -> Json:
 
 
 def _overrides(panel: Panel) -> list[Json]:
-    """Colours and dashes of single series, links of a table's labels, units of its values."""
     colors = [
         _override(name, "color", {"fixedColor": color, "mode": "fixed"})
         for name, color in panel.colors
@@ -195,7 +191,6 @@ def _overrides(panel: Panel) -> list[Json]:
 
 
 def _columns(panel: Panel) -> list[Json]:
-    """Labels in their order, then the values under their headings."""
     order = {label.name: index for index, label in enumerate(panel.columns)}
     several = len(panel.queries) > 1
     # Of one query Grafana calls the value Value, of several, joined by their labels, Value #A.
@@ -223,7 +218,6 @@ def board_json(board: Board) -> str:
 
 
 def _write(value: Any, indent: str = "") -> str:
-    """JSON with what fits into a line on one line."""
     line = json.dumps(value)
     if not isinstance(value, dict | list) or len(indent) + len(line) <= _LINE_WIDTH:
         return line
@@ -302,7 +296,6 @@ def _address_variable(name: str) -> Json:
 
 
 def _label_variable(variable: Variable) -> Json:
-    """The variable that chooses among the values of a label, ascending."""
     definition = f"label_values({variable.source}, {variable.label.name})"
     everything = {
         "includeAll": True,
@@ -325,7 +318,6 @@ def _label_variable(variable: Variable) -> Json:
 
 
 def _annotation(definition: Annotation) -> Json:
-    """An annotation that is drawn while its expression has a value."""
     return {
         "name": definition.title,
         "datasource": SOURCE,

@@ -108,7 +108,6 @@ class Scope:
         return f'{operator}"{_REFERENCE.sub(lambda x: self._value(x, is_pattern), inside)}"'
 
     def _value(self, found: re.Match[str], is_pattern: bool) -> str:
-        """A variable's values inside the quotes of a matcher."""
         name = _referred_name(found)
         if name in self.built_in:
             return self.built_in[name]
@@ -122,7 +121,6 @@ class Scope:
 
 
 def _referred_name(found: re.Match[str]) -> str:
-    """The name of the variable in a match of ``_REFERENCE``."""
     return str(found[1] or found[2])
 
 

@@ -21,9 +21,8 @@ from lockstep_cli.signals import until_signal
 from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.database import StoreError, checkpoint_beside, open_store, writer_lock
 from lockstep_ledger.store.retention import Retention
-from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
-from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.store.writer import SharedWriter, StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.grants import WRITER_SCOPES, read_tokens
 from lockstep_ledger.web.intake import GroupCommit
@@ -111,7 +110,6 @@ def run(settings: Settings) -> None:
 
 @contextmanager
 def _ledger(settings: Settings) -> Iterator[Parts]:
-    """The parts of a ledger over its store, running."""
     pricing = Pricing(read_rate_card(settings.rates), settings.zone)
     engine = open_store(settings.store)
     try:
@@ -217,7 +215,6 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _check_tls(settings: Settings) -> None:
-    """Refuses files that are not a certificate and key, before anything is started."""
     if settings.tls_cert is None or settings.tls_key is None:
         return
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

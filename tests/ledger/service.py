@@ -15,9 +15,8 @@ from starlette.testclient import TestClient
 
 from lockstep_catalogue import Metric
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.windows import WindowReader
-from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.store.writer import SharedWriter, StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.intake import GroupCommit

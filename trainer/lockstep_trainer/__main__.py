@@ -67,7 +67,6 @@ def _write_or_exit(summary: Summary, path: Path) -> None:
 
 
 def _train_or_exit(config: TrainConfig, world: World) -> Summary:
-    """Trains; exits with a status of its own when memory runs out, host or GPU."""
     try:
         return train(config, world)
     except (MemoryError, RuntimeError) as error:

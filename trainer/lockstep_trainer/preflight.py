@@ -45,7 +45,6 @@ def check_run(
 
 
 def _check_divisible(config: TrainConfig, layout: Layout) -> None:
-    """Refuses degrees that do not divide the model or the batch."""
     divisions = [
         ("--heads", config.heads, "--tp", layout.tp),
         ("--sequence", config.sequence, "--tp", layout.tp),

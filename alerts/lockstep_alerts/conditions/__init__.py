@@ -10,7 +10,6 @@ _NEXT_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def _read_kinds(area: str) -> Iterator[tuple[str, type[Condition]]]:
-    """Each condition of the module of an area, by its name in lower case."""
     module = import_module(f"{__name__}.{area}")
     for name, value in vars(module).items():
         is_condition = isinstance(value, type) and issubclass(value, Condition)

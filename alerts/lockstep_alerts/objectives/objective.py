@@ -227,7 +227,6 @@ def read_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
 
 
 def _keys(slo: str, *, is_counter: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Fields that an entry must and may have besides those of all."""
     if is_counter:
         return ("counter", "good", "period"), ("all", "burn_rates")
     if slo in SLICE_SLOS:

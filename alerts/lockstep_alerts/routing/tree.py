@@ -75,7 +75,6 @@ def local_seconds(time_zone: str) -> str:
 
 
 def _tickets(alerts: tuple[str, ...], deployment: Deployment) -> str:
-    """Tickets that fire."""
     to_operators = ', route!="owners"' if "owners" in deployment.receivers else ""
     firing = 'ALERTS{alertstate="firing"'
     tickets = f'{firing}, severity="warning", alertname=~"{"|".join(alerts)}"{to_operators}}}'

@@ -35,8 +35,6 @@ class PagedAlert(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Body(msgspec.Struct, rename="camel"):
-    """What Alertmanager sends."""
-
     status: str
     group_labels: dict[str, str]
     alerts: tuple[PagedAlert, ...]

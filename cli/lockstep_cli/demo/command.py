@@ -102,7 +102,6 @@ def _empty(out: Path) -> None:
 
 
 def _print_outcome(script: Script, truth: Truth, claims: Claims, out: Path, seed: int) -> int:
-    """Prints the fault, the claims, and whether they agree; returns the exit status."""
     findings = judge(truth, claims)
     click.echo("")
     click.echo(f"seed {seed}: {script.sentence}")

@@ -273,7 +273,6 @@ class Scene:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def _print_event(self, event: str) -> None:
-        """Prints an event once, with the seconds since the demo began."""
         if event not in self._printed:
             self._printed.add(event)
             self._say(f"{time.monotonic() - self._began:4.0f} s  {event}")
@@ -297,7 +296,6 @@ class Scene:
             )
 
     def _start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
-        """Starts a lockstep command in the background; it ends with the scene."""
         process = subprocess.Popen(
             [*_LOCKSTEP, *arguments],
             stdout=self._log(log),
@@ -362,7 +360,6 @@ class Scene:
         self._say((self._out / "up.log").read_text(errors="replace").rstrip())
 
     def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
-        """Shows the job's progress, and pages as they arrive, until it ends."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -379,7 +376,6 @@ class Scene:
                 time.sleep(_POLL_SECONDS)
 
     def _print_events(self, script: Script, page: Page | None) -> None:
-        """Prints what has happened by now: training, the fault, alerts and pages."""
         step = -1 if page is None else page.state["step"] or -1
         if step > 0:
             watch = f"lockstep top {self._root / 'jobs' / self.job_id}"
@@ -415,7 +411,6 @@ class Scene:
             return None
 
     def _truth(self, script: Script) -> Truth:
-        """Begin and end of the slowdown, by the step rows of the slow rank."""
         page = read_page(page_path(self._root, self.job_id, 0, script.rank or 0))
         start_by_step = {row["step"]: page.wall_seconds(row["start_ns"]) for row in read_rows(page)}
         return Truth(
@@ -438,7 +433,6 @@ class Scene:
                 time.sleep(_POLL_SECONDS)
 
     def _conclude(self) -> None:
-        """Copies the job's pages, writes the report, and runs every query of the boards."""
         job = self._root / "jobs" / self.job_id
         subprocess.run(
             ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True

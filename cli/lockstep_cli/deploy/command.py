@@ -117,7 +117,6 @@ def deploy_slurm(
 
 
 def _check(flag: str, name: str, text: str) -> None:
-    """Refuses what a script or a unit would read as something else."""
     form, words = _FORMS[name]
     if not form.fullmatch(text):
         raise click.UsageError(f"{flag} {text!r} is not {words}")

@@ -42,7 +42,6 @@ def deploy_access(*, secret: str, tokens_only: bool) -> None:
 
 
 def _complete(secret: str, *, tokens_only: bool) -> dict[str, str]:
-    """Adds to the Secret what it lacks; returns that, by key."""
     namespace = (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
     host, port = (os.environ[f"KUBERNETES_SERVICE_{name}"] for name in ("HOST", "PORT"))
     token = (_ACCOUNT / "token").read_text(encoding="utf-8").strip()
@@ -91,7 +90,6 @@ def ledger_names(namespace: str) -> list[str]:
 
 
 def _certificate(namespace: str) -> dict[str, str]:
-    """A certificate of agent and ledger that is its own authority, by openssl."""
     alternatives = ",".join(f"DNS:{name}" for name in ledger_names(namespace))
     with tempfile.TemporaryDirectory() as folder:
         key, certificate = Path(folder, "tls.key"), Path(folder, "tls.crt")

@@ -119,7 +119,6 @@ def page_height(answer: BoardAnswer) -> int:
 
 
 def _placed(row: Row) -> list[tuple[Panel, Any]]:
-    """The panels of a row with their places in a grid of its own."""
     placed = pack((replace(row, title=""),))
     return [(item, position) for item, position in placed if isinstance(item, Panel)]
 
@@ -143,7 +142,6 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
 
 
 def _sections(answer: BoardAnswer, options: PageOptions) -> Iterator[dict[str, Any]]:
-    """The rows, each with those of its panels that were asked for."""
     # Two panels of a board may be equal, so that a panel is found by its identity.
     answers = {id(each.panel): each for each in answer.panels}
     numbers = count()
@@ -179,7 +177,6 @@ def _listed(answer: BoardAnswer) -> list[tuple[Event, int]]:
 
 
 def _notes(answer: BoardAnswer) -> list[str]:
-    """Sentences on why a page may be empty."""
     offered: Mapping[str, tuple[str, ...]] = answer.scope.offered
     notes = []
     for name, values in answer.scope.chosen.items():

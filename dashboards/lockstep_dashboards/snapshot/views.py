@@ -165,7 +165,6 @@ def _joined(answer: PanelAnswer) -> list[Cells]:
 
 
 def _labels(panel: Panel, rows: Sequence[Cells]) -> list[str]:
-    """The panel's labels in their order, then those that it does not hide."""
     own = [label.name for label in panel.columns]
     hidden = {*own, *HIDDEN}
     others = {name for row in rows for name in row if name[0] != "#" and name not in hidden}
@@ -321,7 +320,6 @@ def _draw_lines(answer: PanelAnswer) -> Drawing:
 
 
 def _figure(answer: PanelAnswer, magnitude: float, **more: Any) -> Figure:
-    """What all figures have: the points of time, the unit, the ends of the axis."""
     scope, panel = answer.scope, answer.panel
     scale = scale_of("short" if panel.has_buckets else panel.unit, magnitude)
     return {
@@ -382,7 +380,6 @@ def _buckets(frames: Sequence[Frame], unit: str) -> list[Row]:
 
 
 def _draw_states(answer: PanelAnswer) -> Drawing:
-    """A row of bars a series, in the colours of its states."""
     rows = _rows([frame for frame in answer.frames if frame.last is not None])
     states: dict[float, tuple[str, str]] = {}
     for value in sorted({value for _, cells in rows for value in cells if value is not None}):

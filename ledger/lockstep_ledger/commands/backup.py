@@ -104,7 +104,6 @@ def restore_store(path: Path, dsn: str) -> None:
 
 
 def _copy(source: sa.Engine, target: sa.Engine) -> None:
-    """Copies all tables as they are at one moment."""
     if source.dialect.name == target.dialect.name == "sqlite":
         with (
             closing(source.raw_connection()) as reading,

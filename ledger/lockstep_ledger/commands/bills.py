@@ -10,11 +10,12 @@ import click
 import msgspec
 
 from lockstep_cli.options import bad_input, rates_option, timezone_option
-from lockstep_ledger.billing.bills import Bills, Statement
-from lockstep_ledger.billing.costs import (
+from lockstep_ledger.billing import (
     CHOSEN,
     DIMENSIONS,
     LINE_COLUMNS,
+    Bills,
+    Statement,
     cost_rows,
     read_question,
     to_csv,

@@ -37,7 +37,6 @@ def export(*, what: str, path: Path, store: str) -> None:
 
 
 def _write(connection: Connection, what: str, path: Path) -> int:
-    """Writes beside the file and renames it; returns the number of rows."""
     schema, num_rows = _schema(what), 0
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         temporary = Path(folder, path.name)

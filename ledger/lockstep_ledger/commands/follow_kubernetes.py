@@ -11,8 +11,7 @@ import click
 from lockstep_cli.options import bad_input
 from lockstep_ledger.feeds.kubernetes.delivery import LedgerClient
 from lockstep_ledger.feeds.kubernetes.feed import Feed
-from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
-from lockstep_ledger.feeds.kubernetes.server import ApiServer
+from lockstep_ledger.feeds.kubernetes.server import RENEW_SECONDS, ApiServer, Lease
 from lockstep_ledger.options import FILE, follow_options
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -76,7 +75,6 @@ def _read_selector(text: str) -> dict[str, str | None]:
 
 
 def _read_lease_name(lease: str | None) -> tuple[str, str]:
-    """Namespace and name of the Lease."""
     if lease is None:
         is_in_pod = _NAMESPACE_FILE.is_file()
         namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if is_in_pod else "default"

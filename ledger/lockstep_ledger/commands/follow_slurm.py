@@ -96,7 +96,6 @@ def follow_slurm(
 
 
 def _poll_once(feed: SlurmFeed, cluster: str, send: Send, retry_seconds: float) -> None:
-    """Asks until accounting answers, and delivers what is new."""
     left_out: list[str] = []
     last_error = ""
 
@@ -131,8 +130,6 @@ def _poll_once(feed: SlurmFeed, cluster: str, send: Send, retry_seconds: float) 
 
 
 def _patient(post: Send) -> Send:
-    """Sends until the ledger is there."""
-
     def send(body: bytes) -> Document:
         is_logged = False
         while True:

@@ -145,7 +145,6 @@ def _size_of(row: SlurmRun) -> dict[str, object]:
 
 
 def _nodes_of(row: SlurmRun) -> list[str] | None:
-    """Its nodes as far as an event holds them."""
     return [part for part in split_hosts(row.hosts) if len(part) <= MAX_TEXT] or None
 
 
@@ -170,7 +169,6 @@ def _resized(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Itera
 
 
 def _parts(events: JobEvents, sizes: Sequence[SlurmRun], number: int) -> Iterator[Event]:
-    """The GPUs of each model, where a run has several at once."""
     held: dict[str, float] = {}
     for row in sizes if any(row.models for row in sizes) else ():
         models: dict[str, float] = dict(row.models) or {row.gpu_model or "": row.gpus or 0}
@@ -392,7 +390,6 @@ class SlurmFeed:
             entry.is_missing = True
 
     def _load(self) -> FeedState:
-        """Where the last feed ended."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=FeedState)
         except FileNotFoundError:

@@ -189,7 +189,6 @@ class JobFacts(msgspec.Struct, omit_defaults=True):
         self.ids[event.job_id] = (min(first, sequence), stated)
 
     def _contradict(self, event: Event) -> None:
-        """Keeps what a source says otherwise of a field of an event."""
         stated = event.fields.get("disagrees")
         for name, value in stated.items() if isinstance(stated, dict) else ():
             source = "launcher" if event.node else "scheduler"
@@ -282,5 +281,4 @@ def _value_at(stated: list[tuple[float, Any]], time: float) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value that is none itself, or its text."""
     return value if value is None or isinstance(value, bool | int | float) else str(value)[:200]

@@ -118,7 +118,6 @@ def _judge_nodes(run: Run, num_nodes: int | None) -> Verdict | None:
 
 
 def _judge_scheduler(run: Run) -> Verdict | None:
-    """What the scheduler says; None where it says nothing of an end."""
     span = run.scheduler
     verdict = None if span is None or span.ending is None else _read_end(span, run)
     if run.preemptions and (verdict is None or verdict.is_open):

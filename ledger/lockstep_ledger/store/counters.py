@@ -142,7 +142,6 @@ class Counters:
             names.add(name)
 
     def _name(self, position: int, name: str) -> str:
-        """A label's value as it is counted."""
         if position == 0 and counted_cluster(name, self._clusters) != name:
             return OTHER
         is_full = len(self._names[position]) >= MAX_NAMES[position]

@@ -104,7 +104,6 @@ class JobWork:
         self._count_marks(state.pending)
 
     def _begin_anew(self) -> None:
-        """Derives the job from all of its stored events."""
         state, old = self._state, self._state.facts
         state.facts = facts = JobFacts(
             old.cluster, old.job_id, old.number, old.ids, old.aliases, old.instances, old.owner,
@@ -131,7 +130,6 @@ class JobWork:
             self._rows += rows
 
     def _derive(self) -> Record:
-        """The record as the facts tell it now."""
         state = self._state
         changed = [source.spans[number] for source, number in changed_spans(state)]
         derivation, record = state.derivation, state.record

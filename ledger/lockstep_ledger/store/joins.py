@@ -203,7 +203,6 @@ class Joins:
             self.changed[state.number] = state
 
     def _join(self, state: JobState, gone: JobState) -> JobState:
-        """Makes two jobs one; its record is derived from all events of both."""
         facts, other = state.facts, gone.facts
         self._begin_anew(state, gone)
         self.memory.save_claims(self.connection)

@@ -161,7 +161,6 @@ def _reports(
 
 
 def _nodes(connection: Connection, number: int) -> list[dict[str, Any]]:
-    """The newest span of each node, and of the scheduler."""
     query = select(spans).where(spans.c.job == number).order_by(spans.c.node, spans.c.number)
     newest = {row.node: decode_span(row.state) for row in connection.execute(query)}
     names = ("outcome", "failure_class", "cause", "reason", "rank")

@@ -1,7 +1,10 @@
-"""The application: every path, and what stands before it."""
+"""The application: every path, what stands before it, and the text of a scrape."""
 
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, product
 
 from sqlalchemy import Engine
 from starlette.applications import Starlette
@@ -9,20 +12,190 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from lockstep_catalogue import ledger
+from lockstep_catalogue import Endpoint, Kind, Metric, ledger, metrics_of
 from lockstep_cli.small_server import Hosts, RateLimit
-from lockstep_ledger import exposition
-from lockstep_ledger.store.shared_writer import SharedWriter
-from lockstep_ledger.store.windows import WindowReader
-from lockstep_ledger.web.api import Api, BillsApi, Readers
+from lockstep_ledger.merge.counted import Labels
+from lockstep_ledger.store import queries
+from lockstep_ledger.store.counters import CounterRow, Series
+from lockstep_ledger.store.windows import SloKey, Target, WindowReader
+from lockstep_ledger.store.writer import SharedWriter
+from lockstep_ledger.web.api import Api, BillsApi, Readers, document
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.intake import GroupCommit, Intake
 from lockstep_ledger.web.middleware import AccessLog
-from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages
 from lockstep_outcomes.prices.price import Pricing
-from lockstep_prometheus.scrape_text import OPENMETRICS, OPENMETRICS_TYPE, TEXT_TYPE
+from lockstep_prometheus.scrape_text import (
+    OPENMETRICS,
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    write_head,
+    write_stem,
+)
 from lockstep_records.distribution import installed_version
+
+Samples = dict[Series, float]
+MAX_CLASSES = 20
+"""Classes of jobs whose objectives are counted apart; each costs 180 series."""
+FAMILIES = metrics_of(Endpoint.LEDGER)
+
+
+@dataclass(slots=True)
+class Exposition:
+    """Renders scrapes.
+
+    A new series is served as 0 for a time, for Prometheus sees no increase in a series whose first
+    sample is 1 already. The time begins at its creation, which the store holds, so a restart
+    never takes a value back.
+
+    Args:
+        hold_seconds: how long, a little more than the longest scrape interval.
+    """
+
+    hold_seconds: float
+    _stems: dict[Series, str] = field(default_factory=dict)
+
+    def counted(
+        self,
+        rows: Mapping[Series, CounterRow],
+        now_seconds: float,
+        bases: Mapping[int, float] | None = None,
+    ) -> Samples:
+        """Values of the counters as they are served now: what they have grown by since a base."""
+        newest, bases = now_seconds - self.hold_seconds, bases or {}
+        return {
+            series: row.value - bases.get(row.number, 0.0) if row.created <= newest else 0.0
+            for series, row in rows.items()
+        }
+
+    def render(self, samples: Mapping[Series, float], *, is_openmetrics: bool = False) -> bytes:
+        """The text of all families, in the order of the catalogue."""
+        by_name: dict[str, list[Series]] = defaultdict(list)
+        for series in samples:
+            by_name[series[0]].append(series)
+        lines: list[str] = []
+        for metric in FAMILIES:
+            lines.append(write_head(metric, is_openmetrics=is_openmetrics))
+            if metric.kind is Kind.HISTOGRAM:
+                lines += self._histogram(metric, by_name, samples)
+            else:
+                lines += [
+                    f"{self._stem(metric, series)}{samples[series]!r}"
+                    for series in by_name[metric.name]
+                ]
+        if is_openmetrics:
+            lines.append("# EOF")
+        return ("\n".join(lines) + "\n").encode()
+
+    def _histogram(
+        self, metric: Metric, by_name: Mapping[str, list[Series]], samples: Mapping[Series, float]
+    ) -> Iterator[str]:
+        """Lines of a histogram: for each combination its buckets, added up, then count and sum."""
+        bucket, sum_name, count_name = metric.sample_names
+        by_labels: dict[Labels, list[Series]] = defaultdict(list)
+        for series in by_name[bucket]:
+            by_labels[series[1][:-1]].append(series)
+        for labels, row in by_labels.items():
+            row.sort(key=lambda series: float(series[1][-1]))
+            totals = accumulate(samples[series] for series in row)
+            for series, total in zip(row, totals, strict=True):
+                yield f"{self._stem(metric, series)}{total!r}"
+            for name in (count_name, sum_name):
+                yield f"{self._stem(metric, (name, labels))}{samples[name, labels]!r}"
+
+    def _stem(self, metric: Metric, series: Series) -> str:
+        """Name and labels of a sample, up to its value; written once."""
+        stem = self._stems.get(series)
+        if stem is None:
+            name, values = series
+            names: tuple[str, ...] = metric.label_names
+            if len(values) > len(names):
+                names = (*names, "le")
+            stem = write_stem(name, dict(zip(names, values, strict=True)))
+            stem = self._stems[series] = f"{stem} "
+        return stem
+
+
+def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:
+    """Samples of a histogram without labels, from its number of values in each bucket."""
+    bucket, sum_name, count_name = metric.sample_names
+    bounds = (*(repr(bound) for bound in metric.buckets), "+Inf")
+    numbers = list(counts)
+    samples: Samples = {
+        (bucket, (bound,)): float(n) for bound, n in zip(bounds, numbers, strict=True)
+    }
+    return {**samples, (sum_name, ()): total, (count_name, ()): float(sum(numbers))}
+
+
+def windows(
+    slo: Mapping[SloKey, tuple[float, float]],
+    jobs: Mapping[tuple[str, str], int],
+    clusters: Iterable[str],
+) -> Samples:
+    """Samples of the counts per window and of jobs by status; what nobody counted is 0."""
+    samples: Samples = {}
+    counted = _few_classes(slo)
+    classes = {(cluster, job_class) for cluster, job_class, *_ in counted}
+    for key in product(sorted(classes | {(cluster, "") for cluster in clusters}), ledger.SLOS):
+        (cluster, job_class), name = key
+        for window in ledger.SLO_WINDOWS:
+            counts = counted.get((cluster, job_class, name, window), (0.0, 0.0))
+            for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
+                labels = (cluster, job_class, name, window, event)
+                samples[ledger.SLO_EVENTS.name, labels] = float(value)
+    for cluster in clusters:
+        for status in ledger.JOB_STATUS.values:
+            samples[ledger.JOBS.name, (cluster, status)] = float(jobs.get((cluster, status), 0))
+    return samples
+
+
+def _few_classes(slo: Mapping[SloKey, tuple[float, float]]) -> dict[SloKey, tuple[float, float]]:
+    """The counts, where classes beyond the first by their names are one: users invent them."""
+    names = sorted({job_class for _, job_class, *_ in slo if job_class})
+    beyond = set(names[MAX_CLASSES:])
+    few: dict[SloKey, tuple[float, float]] = {}
+    for (cluster, job_class, name, window), (good, total) in slo.items():
+        key = (cluster, "other" if job_class in beyond else job_class, name, window)
+        good_before, total_before = few.get(key, (0.0, 0.0))
+        few[key] = (good_before + good, total_before + total)
+    return few
+
+
+def promised(targets: Iterable[Target]) -> Samples:
+    """Samples of the deadlines and tokens of running jobs."""
+    samples: Samples = {}
+    for target in targets:
+        labels = (target.cluster, target.job_id)
+        samples[ledger.JOB_DEADLINE.name, labels] = target.deadline_time
+        samples[ledger.JOB_TOKENS.name, labels] = target.tokens
+    return samples
+
+
+def visible(samples: Samples, limits: queries.Limits) -> Samples:
+    """The samples for a reader: of his clusters and projects, and of the ledger's own work.
+
+    What names a cluster and no project is left out for a reader of some projects.
+    """
+    if not limits:
+        return samples
+    names_of = {name: metric.label_names for metric in FAMILIES for name in metric.sample_names}
+
+    def is_visible(series: Series) -> bool:
+        labels = dict(zip(names_of[series[0]], series[1], strict=False))
+        return "cluster" not in labels or all(
+            labels.get(label) in values for label, values in limits.items()
+        )
+
+    return {series: value for series, value in samples.items() if is_visible(series)}
+
+
+def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:
+    """Samples of the ledger's identity and refusals."""
+    samples: Samples = {(ledger.LEDGER_INFO.name, (version, store)): 1.0}
+    for refusal in ledger.REFUSALS:
+        samples[ledger.REFUSED.name, (refusal,)] = float(refusals.get(refusal, 0))
+    return samples
+
 
 _READING_THREADS = 8
 _SCRAPING_THREADS = 2
@@ -55,7 +228,7 @@ class Application:
 
     def __init__(self, parts: Parts, writers: Tokens, readers: Tokens, limits: Limits) -> None:
         self._parts = parts
-        self._exposition = exposition.Exposition(limits.hold_seconds)
+        self._exposition = Exposition(limits.hold_seconds)
         self.intake = Intake(parts.group_commit, writers, limits.max_body_bytes)
         guard = Readers(readers, _READING_THREADS).guard
         # Scrapes have threads of their own: no question of people holds them up.
@@ -99,19 +272,17 @@ class Application:
 
     def _metrics(self, request: Request) -> Response:
         is_openmetrics = OPENMETRICS in request.headers.get("accept", "")
-        samples = exposition.visible(self._samples(), request.state.limits)
+        samples = visible(self._samples(), request.state.limits)
         body = self._exposition.render(samples, is_openmetrics=is_openmetrics)
         content_type = OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE
         return Response(body, headers={"Content-Type": content_type})
 
-    def _samples(self) -> exposition.Samples:
+    def _samples(self) -> Samples:
         parts = self._parts
         samples = self._exposition.counted(
             parts.writer.counters.snapshot(), time.time(), parts.writer.bases
         )
-        samples |= exposition.own_work(
-            installed_version(), parts.engine.dialect.name, self.intake.refusals
-        )
+        samples |= own_work(installed_version(), parts.engine.dialect.name, self.intake.refusals)
         commits = parts.group_commit
         for name, value in (
             ("stored", commits.stored),
@@ -124,9 +295,7 @@ class Application:
         samples |= self.intake.feeds.samples()
         samples[ledger.LEADS.name, ()] = float(parts.writer.leads)
         samples[ledger.INBOX.name, ()] = float(parts.writer.inbox_size)
-        samples |= exposition.histogram(
-            ledger.COMMIT_DURATION, commits.commit_counts, commits.commit_seconds
-        )
+        samples |= histogram(ledger.COMMIT_DURATION, commits.commit_counts, commits.commit_seconds)
         counts, sequence = parts.windows.counts, parts.writer.sequence
         # Several ledgers on one store would be summed: what is the store's is the leader's to tell.
         if not parts.writer.leads or sequence is None:
@@ -134,8 +303,8 @@ class Application:
         samples[ledger.EVENTS_STORED.name, ()] = float(sequence)
         if counts is not None:
             clusters = parts.clusters | {name for name, *_ in (*counts.slo, *counts.jobs)}
-            samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
-            samples |= exposition.promised(counts.targets)
+            samples |= windows(counts.slo, counts.jobs, sorted(clusters))
+            samples |= promised(counts.targets)
             samples |= {(ledger.JOB_ENDED.name, key): end for key, end in counts.ends.items()}
             samples[ledger.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
             samples[ledger.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)

@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 
 from lockstep_catalogue.ledger import COMMIT_DURATION
 from lockstep_ledger.ingest.document import DeliveryError, Feeds, RefusedEvent, read_delivery
-from lockstep_ledger.store.shared_writer import SharedWriter
 from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.store.writer import SharedWriter
 from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.middleware import client_of
 

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from lockstep_catalogue.limits import SLO_GOALS
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
-from lockstep_ledger.billing.costs import CHOSEN, DIMENSIONS, QUESTION, cost_rows, read_question
+from lockstep_ledger.billing import CHOSEN, DIMENSIONS, QUESTION, cost_rows, read_question
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.tables import money
@@ -148,7 +148,6 @@ def _success(
 
 
 def _shares(goodput: dict[str, float]) -> list[tuple[str, float, float]]:
-    """State, GPU-seconds and share of the whole, in the order of the vocabulary."""
     total = sum(goodput.values())
     return [
         (state, goodput[state], goodput[state] / total)

@@ -52,7 +52,6 @@ class Connections:
     _count: int = 0
 
     def __len__(self) -> int:
-        """Number of open connections."""
         return self._count
 
     def add(self, client: str, opened: socket.socket) -> Connection | None:
@@ -259,7 +258,6 @@ class BoundedServer(uvicorn.Server):
             task.add_done_callback(self._opening.discard)
 
     async def _open(self, opened: socket.socket, connection: Connection) -> None:
-        """Shakes hands where there is TLS, and gives the connection its protocol."""
         is_open = False
         try:
             await asyncio.get_running_loop().connect_accepted_socket(

@@ -133,7 +133,6 @@ def _weakness(finding: Finding) -> tuple[bool, int]:
 
 
 def _signal_number(first: Finding, code: int | None) -> int:
-    """The signal, by exit code or by the launcher's text; 0 for an ordinary exit."""
     number = 0 if code is None else -code if code < 0 else max(0, code - _SHELL)
     return number or next((value for word, value in _WORDS.items() if word in first.key), 0)
 
@@ -371,7 +370,6 @@ def _judge_victims(log: JobLog, early: list[Finding]) -> Judgement:
 
 
 def _waited(finding: Finding) -> str:
-    """How long a time-out says that it had waited."""
     match = _WAITED.search(finding.first.text)
     if match is None:
         return ""
@@ -380,7 +378,6 @@ def _waited(finding: Finding) -> str:
 
 
 def _mismatched_collectives(log: JobLog) -> str | None:
-    """Different kinds or sizes under one number of the collective."""
     by_number: dict[int, set[tuple[str, str]]] = {}
     for number, operation, size in log.timeouts.values():
         if number >= 0:

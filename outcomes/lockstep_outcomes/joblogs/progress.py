@@ -335,7 +335,6 @@ class Milestones:
 
 
 def _elapsed_seconds(text: str) -> float:
-    """Seconds of a bar's hours, minutes and seconds."""
     seconds = 0.0
     for part in text.split(":"):
         seconds = seconds * 60 + float(part or 0)
@@ -343,7 +342,6 @@ def _elapsed_seconds(text: str) -> float:
 
 
 def _collective_of(text: str) -> tuple[int, str, str]:
-    """Number, kind and size of the collective that timed out."""
     fields = dict(re.findall(r"(\w+)=([^,]+)", text))
     number = fields.get("SeqNum", "")
     return (

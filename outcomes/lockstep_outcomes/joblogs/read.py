@@ -144,7 +144,6 @@ def world_size(files: list[Scan], findings: tuple[Finding, ...], ranks: RankReso
 
 
 def _ranks_seen(files: list[Scan], ranks: RankResolver) -> set[int]:
-    """Ranks that wrote a line, or that a file is named after."""
     writers = {
         rank
         for file in files
@@ -291,7 +290,6 @@ def _merge_findings(files: list[Scan], ranks: RankResolver) -> tuple[Finding, ..
 
 
 def _finding(parts: list[tuple[Scan, LineGroup]], ranks: RankResolver) -> Finding:
-    """What the groups of all files with one kind and key come to."""
     times = [file.clock.seconds(group.line.stamp) for file, group in parts]
     at = min(range(len(parts)), key=lambda i: (times[i] or 0.0, parts[i][1].order))
     file, first = parts[at]

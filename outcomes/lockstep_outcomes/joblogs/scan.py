@@ -227,7 +227,6 @@ _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 
 
 def _parts(line: LogLine) -> list[LogLine]:
-    """The line; of one object with a message, the lines of that."""
     if not line.body.startswith(_STRUCTURED):
         return [line]
     try:
@@ -332,7 +331,6 @@ class Scan:
         self._add_finding(kind, match, line)
 
     def _add_launch(self, text: str) -> None:
-        """A command that the shell traces: srun begins a step, of one task or of the job."""
         if (match := _LAUNCH.match(text)) is None:
             return
         tasks = _NUM_TASKS.search(match["arguments"])

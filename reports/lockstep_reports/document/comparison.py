@@ -46,7 +46,6 @@ def compare(after: Document, before: Document, against: str) -> Document:
 
 
 def _slow_ranks(verdict: Verdict) -> tuple[object, ...]:
-    """The slow ranks and their phase."""
     # Confidence and evidence differ between any two runs, so they do not count.
     return verdict.kind, verdict.ranks, verdict.group, verdict.phase
 
@@ -117,7 +116,6 @@ def _describe_step(compared: Compared) -> str:
 
 
 def _sign(seconds: float | None) -> str:
-    """A difference with its sign and its unit."""
     if seconds is None:
         return UNKNOWN
     return ("+" if seconds > 0 else "") + duration(seconds)

@@ -11,7 +11,7 @@ from lockstep_catalogue.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Integers, Matrix, Seconds
-from lockstep_reports.document.missing_reasons import heat_map_quantity
+from lockstep_reports.document.published import heat_map_quantity
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, GARBAGE, OPTIMIZER
 from lockstep_reports.whatif.analysis import WhatIf
 from lockstep_reports.whatif.graph import Grid
@@ -299,6 +299,5 @@ def _phases(analysis: StepAnalysis) -> go.Figure:
 
 
 def _first_of_bins(values: Integers, count: int) -> list[int]:
-    """The first value of each bin of neighbours, as ``binned`` makes ``count`` bins."""
     first: list[int] = values[:: max(1, -(-len(values) // max(1, count)))].tolist()
     return first

@@ -14,8 +14,13 @@ from lockstep_reports.analysis.summary import loss_sentence
 from lockstep_reports.document import model
 from lockstep_reports.document.advice import log_advice
 from lockstep_reports.document.headline import SEVERITY_BY_CAUSE
-from lockstep_reports.document.missing_reasons import LOG_REASONS, with_reasons
-from lockstep_reports.document.published import LogReport, LogSource, SlowStretch
+from lockstep_reports.document.published import (
+    LOG_REASONS,
+    LogReport,
+    LogSource,
+    SlowStretch,
+    with_reasons,
+)
 from lockstep_reports.document.timeline import log_trace_events
 from lockstep_reports.wording import clock, duration, list_ranks, plural
 
@@ -43,7 +48,6 @@ _HEADLINE_BY_OUTCOME: dict[str, tuple[Severity, str]] = {
 
 
 def _log_severity(incident: Incident) -> Severity:
-    """What the headline is about."""
     by_outcome = _HEADLINE_BY_OUTCOME[incident.outcome][0]
     # A log may show a job that stood still, whatever became of it.
     is_by_cause = by_outcome == "failed" or incident.cause == "hang"
@@ -51,7 +55,6 @@ def _log_severity(incident: Incident) -> Severity:
 
 
 def _log_headline(incident: Incident) -> str:
-    """The outcome, and who was its first cause."""
     if incident.cause == "hang":
         return _hang_words(incident)
     outcome = _HEADLINE_BY_OUTCOME[incident.outcome][1]
@@ -77,7 +80,6 @@ def _hang_words(incident: Incident) -> str:
 
 
 def _explain_end(incident: Incident) -> str:
-    """The reason, and how much of the time passed after the last progress."""
     # Of a hang the headline is the reason itself.
     parts = [] if incident.cause == "hang" else [incident.reason]
     if incident.seconds_after_last_progress is not None and incident.wall_seconds is not None:
@@ -178,7 +180,6 @@ def _list_lines(analysis: LogAnalysis) -> tuple[model.Row, ...]:
 
 
 def _share_wall_clock(incident: Incident) -> tuple[model.Share, ...]:
-    """Parts of the wall clock, in the order of time."""
     wall = incident.wall_seconds
     return tuple(
         model.Share(state.replace("_", " "), _STATE_COLOURS[state], seconds, seconds / wall)
@@ -188,7 +189,6 @@ def _share_wall_clock(incident: Incident) -> tuple[model.Share, ...]:
 
 
 def _draw_step_times(analysis: LogAnalysis) -> str:
-    """Step times as a line in a box of 1000 x 160; the highest of each bin."""
     seconds = analysis.log.step_seconds
     size = -(-len(seconds) // _MAX_POINTS)
     # The highest of each bin and not the mean: a single slow step must stay visible.

@@ -10,8 +10,8 @@ from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending
 from lockstep_reports.document.headline import Finding
-from lockstep_reports.document.missing_reasons import why_no_phases
 from lockstep_reports.document.model import Card
+from lockstep_reports.document.published import why_no_phases
 from lockstep_reports.verdict.sentences import OWNERS, loss_words
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, duration, percent, plural

@@ -20,13 +20,6 @@ from lockstep_reports.document import published
 from lockstep_reports.document import step_sentences as sentences
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import Finding, findings
-from lockstep_reports.document.missing_reasons import (
-    heat_map_quantity,
-    step_reasons,
-    why_no_arrivals,
-    why_no_phases,
-    with_reasons,
-)
 from lockstep_reports.document.model import (
     Block,
     Document,
@@ -37,7 +30,16 @@ from lockstep_reports.document.model import (
     Shares,
     Table,
 )
-from lockstep_reports.document.published import WhatIfFigures, describe_replay, name_ranks
+from lockstep_reports.document.published import (
+    WhatIfFigures,
+    describe_replay,
+    heat_map_quantity,
+    name_ranks,
+    step_reasons,
+    why_no_arrivals,
+    why_no_phases,
+    with_reasons,
+)
 from lockstep_reports.document.step_sentences import (
     describe_end,
     list_caveats,
@@ -246,7 +248,6 @@ def _tabulate_repairs(analysis: StepAnalysis, what_if: WhatIfFigures) -> Table:
 
 
 def _describe_arrivals(analysis: StepAnalysis) -> Section:
-    """The latest ranks, the latest first."""
     latest = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))[:MAX_ROWS]
     slow = analysis.costliest_episode
     marked = slow.ranks if slow else ()
@@ -271,7 +272,6 @@ def _describe_arrivals(analysis: StepAnalysis) -> Section:
 
 
 def _read_arrivals(ranks: Sequence[RankSummary], analysis: StepAnalysis) -> Mapping[str, list[str]]:
-    """Cells of each column of which anything is known, by its name."""
     columns = {"rank": [str(rank.rank) for rank in ranks]}
     if any(rank.node for rank in ranks):
         columns["node"] = [rank.node for rank in ranks]
@@ -291,7 +291,6 @@ def _tabulate_phases() -> Table:
 
 
 def _describe_time(analysis: StepAnalysis) -> Iterator[Section]:
-    """Where the time of all ranks went, and that of all attempts."""
     statement = analysis.goodput
     if why_no_phases(analysis) is None and statement.covered_seconds > 0:
         shares = _make_shares(statement.seconds, analysis.price_per_gpu_hour)

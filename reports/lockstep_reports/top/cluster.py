@@ -166,7 +166,6 @@ class ClusterSource:
         return found
 
     def _largest(self, series: Series, now: float) -> list[dict[str, str]]:
-        """Labels of the largest series of each job."""
         largest = f"topk by ({names(*_JOB)}) (1, {select(series)})"
         return [each.labels for each in self._server.instant(largest, now)]
 

@@ -220,8 +220,6 @@ def reference_step(grid: Grid) -> list[RankStep]:
 
 
 class _Direction(NamedTuple):
-    """One of the four streams between stages."""
-
     type_name: str
     peer: str
     compute: str
@@ -373,7 +371,6 @@ def build_graph(grid: Grid, layout: Layout) -> Graph:
 
 
 def _chain(*parts: Integers) -> Pairs:
-    """Edges from each operation to the next one."""
     return list(pairwise(np.concatenate(parts).tolist()))
 
 
@@ -395,7 +392,6 @@ def _link_rank(rank: RankStep, *, in_parallel: bool) -> Pairs:
 
 
 def _map_chunks(rank: RankStep, ops: Integers) -> dict[int, int]:
-    """The last operation of each chunk."""
     return dict(zip(rank.grid.chunk[ops].tolist(), ops.tolist(), strict=True))
 
 

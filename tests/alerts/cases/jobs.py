@@ -9,7 +9,7 @@ from lockstep_alerts.conditions.jobs import (
     LatePart,
     StageUneven,
 )
-from lockstep_alerts.rules.late_parts import MIN_HISTORY_SECONDS
+from lockstep_alerts.rules.steps import MIN_HISTORY_SECONDS
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import agent, training

@@ -8,8 +8,7 @@ import pytest
 
 from lockstep_alerts.alert import OBJECTIVES
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
-from lockstep_alerts.objectives.records import declared_by_spec
-from lockstep_alerts.output import write_files
+from lockstep_alerts.output import declared_by_spec, write_files
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import BUDGET_ALERT, Spec, read_spec

@@ -8,15 +8,17 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from lockstep_ledger.billing.bills import Period, count_capacity, judge_budgets
-from lockstep_ledger.billing.costs import (
+from lockstep_ledger.billing import (
     BilledJob,
     CostQuestion,
     Costs,
     GpuInterval,
     Line,
+    Period,
     accrue,
+    count_capacity,
     group,
+    judge_budgets,
 )
 from lockstep_outcomes.prices.calendar import last_day, parse_month
 from lockstep_outcomes.prices.price import PricedJob, Pricing

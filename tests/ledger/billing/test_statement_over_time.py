@@ -11,7 +11,7 @@ import yaml
 from sqlalchemy import select
 
 from lockstep_catalogue.ledger import COST
-from lockstep_ledger.billing.bills import Bills
+from lockstep_ledger.billing import Bills
 from lockstep_ledger.merge.record import read_at
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.queries import job_document

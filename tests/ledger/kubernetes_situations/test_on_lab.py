@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep_ledger.feeds.kubernetes.lease import Lease
-from lockstep_ledger.feeds.kubernetes.server import ApiServer
+from lockstep_ledger.feeds.kubernetes.server import ApiServer, Lease
 
 from .cluster import Cluster
 from .manifests import job, manifest, pod

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep_catalogue import ledger as counted
-from lockstep_ledger import exposition
+from lockstep_ledger.web.app import MAX_CLASSES, windows
 
 from ..stories import Story
 from .replay import Replay
@@ -42,9 +42,9 @@ def test_a_preemption_may_cost_an_interval_and_ten_minutes(
 
 def test_classes_that_users_invent_are_one_beyond_the_first_twenty() -> None:
     slo = {("c", f"class-{n:02}", "goodput", "1h"): (1.0, 2.0) for n in range(30)}
-    samples = exposition.windows(slo, {}, ["c"])
+    samples = windows(slo, {}, ["c"])
     at = ("goodput", "1h", "total")
     classes = {labels[1] for name, labels in samples if name == counted.SLO_EVENTS.name}
-    assert len(classes) == exposition.MAX_CLASSES + 2
+    assert len(classes) == MAX_CLASSES + 2
     assert samples[counted.SLO_EVENTS.name, ("c", "other", *at)] == 20.0
     assert samples[counted.SLO_EVENTS.name, ("c", "class-00", *at)] == 2.0

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockstep_ledger.exposition import Exposition, windows
 from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.web.app import Exposition, windows
 
 from ..stories import BEGIN
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue import ledger
-from lockstep_ledger import exposition
 from lockstep_ledger.store.windows import count_windows
+from lockstep_ledger.web.app import promised
 
 from ..stories import BEGIN, Story
 from .test_ledger_store import opened, write
@@ -26,7 +26,7 @@ def test_a_job_is_served_while_it_runs_and_declares_both(tmp_path: Path) -> None
         counts = count_windows(writer._engine, BEGIN + 100)
         later = count_windows(writer._engine, BEGIN + 60 + 86_400)
     assert later.ends == {}
-    samples = exposition.promised(counts.targets)
+    samples = promised(counts.targets)
     labels = (running.cluster, "running")
     ends = counts.ends
     assert ends == {(ended.cluster, "ended", "succeeded", "none"): BEGIN + 60}

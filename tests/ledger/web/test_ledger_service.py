@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from lockstep_catalogue import Endpoint, agent, ledger, metrics_of
 from lockstep_cli.small_server import RateLimit
+from lockstep_ledger.web.api import document
 from lockstep_ledger.web.grants import Grant, Tokens
-from lockstep_ledger.web.openapi import document
 
 from ..service import application, complaints
 from ..stories import Story, delivery

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_ledger.billing.costs import LINE_COLUMNS
+from lockstep_ledger.billing import LINE_COLUMNS
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
 from lockstep_ledger.store import queries
 from lockstep_ledger.store.database import open_store

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lockstep_catalogue import host, training
 from lockstep_catalogue.metric import Metric
 from lockstep_reports.analysis.steps import analyse
-from lockstep_reports.document.missing_reasons import step_reasons
+from lockstep_reports.document.published import step_reasons
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
 from lockstep_reports.recording.window import Bound, Window, cut_inside

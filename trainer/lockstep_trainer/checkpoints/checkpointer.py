@@ -254,7 +254,6 @@ class Checkpointer:
 
 
 def _first_failure(error: CheckpointException) -> str:
-    """The error of the lowest rank that failed, in one line."""
     # A failure on one rank makes the others fail too; the lowest rank is as good as any and stable.
     rank = min(error.failures)
     failure, _ = error.failures[rank]

@@ -65,7 +65,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: Annotated[tuple[Shard, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        """Refuses a file that is named twice."""
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ValueError("shards names a file twice")
 
@@ -277,7 +276,6 @@ def _write_files(
     dtype: np.dtype[Any],
     tokens_per_shard: int,
 ) -> Iterator[Shard]:
-    """Writes the slices of each shard to its file."""
     pending = next(slices, None)
     while pending is not None:
         number, digest, num_tokens = pending[0], hashlib.sha256(), 0

@@ -40,7 +40,6 @@ def split_into_stages(gpt: GPT, config: TrainConfig, mesh: DeviceMesh) -> dict[i
 
 
 def _stage(gpt: GPT, number: int, num_stages: int) -> GPT:
-    """A copy of the model without the modules of other stages."""
     # The whole model is built first, so that initial weights do not depend on the layout.
     stage, layers = copy.deepcopy(gpt), len(gpt.blocks)
     own = range(number * layers // num_stages, (number + 1) * layers // num_stages)

@@ -235,8 +235,6 @@ def _identities(
 
 
 class _Run:
-    """A simulation under way."""
-
     def __init__(
         self,
         simulation: Simulation,
@@ -290,7 +288,6 @@ class _Run:
     def _append_events(
         self, first_kind: str, second_kind: str, wall_seconds: float, **fields: object
     ) -> None:
-        """Appends two events of one time, as a launcher does."""
         job_id = self._writers[0].identity.job_id
         for kind in (first_kind, second_kind):
             event = Event(kind=kind, job_id=job_id, attempt=0, fields=fields, time=wall_seconds)
@@ -302,7 +299,6 @@ class _Run:
             self._max_lateness = max(self._max_lateness, self._now() - step.end)
 
     def _now(self) -> float:
-        """Seconds since the start of the job."""
         return (self._clock_ns() - self._start_ns) / 1e9
 
     def _wait_through(self, step: SimulatedStep) -> None:
@@ -329,7 +325,6 @@ class _Run:
         return nanoseconds
 
     def _write(self, step: SimulatedStep) -> None:
-        """Writes one row and one state for every rank."""
         # The only loop over ranks: thousands of ranks a step leave no time for a call per field.
         self._totals += step.phases
         simulation, loss = self._simulation, float(np.float32(step.loss))

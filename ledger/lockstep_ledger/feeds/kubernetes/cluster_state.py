@@ -101,7 +101,6 @@ class ClusterState:
         self.dirty.setdefault(found.uid, change.time)
 
     def _forget_missing(self, change: Change) -> None:
-        """Let go what a list no longer has."""
         of_kind: list[Pod | Owned] = (
             [*self._pods.values()]
             if change.kind is PODS
@@ -242,7 +241,6 @@ class ClusterState:
         return job.is_taken
 
     def _admits(self, labels: dict[str, str]) -> bool:
-        """Whether an object's labels match the selector."""
         return all(
             labels.get(name) == value if value is not None else name in labels
             for name, value in self._selector.items()

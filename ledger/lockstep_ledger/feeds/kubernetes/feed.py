@@ -15,10 +15,15 @@ from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
 from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient, Remembered
 from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.job_events import EventWriter, Job
-from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.objects import FOLLOWED, PODS, Kind, Reference, discover
 from lockstep_ledger.feeds.kubernetes.pods import unseen
-from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
+from lockstep_ledger.feeds.kubernetes.server import (
+    RENEW_SECONDS,
+    ApiServer,
+    Failure,
+    Lease,
+    ServerError,
+)
 from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
@@ -117,7 +122,6 @@ class Feed:
             self.state.purge(now)
 
     def _discover(self) -> None:
-        """Ask for the kinds that there are, and follow the new ones."""
         self._kinds = discover(self.server)
         self._discovered = time.monotonic()
         kinds = [PODS, *(kind for name, kind in self._kinds.items() if name in FOLLOWED)]
@@ -135,7 +139,6 @@ class Feed:
                 follower.start()
 
     def _is_complete(self) -> bool:
-        """Whether every kind was listed, or will not be."""
         return bool(self.followers) and all(
             follower.lists or follower.is_settled for follower in self.followers.values()
         )
@@ -156,7 +159,6 @@ class Feed:
         )
 
     def _deliver_new(self, job: Job, now: float) -> None:
-        """Hand over what is new of a job."""
         if job.is_seeded and job.is_finished and not job.pods:
             return
         self._name(job)

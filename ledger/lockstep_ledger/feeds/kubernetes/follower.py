@@ -105,7 +105,6 @@ class Follower(threading.Thread):
         return Change(self.kind, self.namespace, word, self.contact, **rest)
 
     def _list(self) -> None:
-        """Read all objects, page by page."""
         path, position, uids = self.kind.path(self.namespace), "", set()
         until = self.contact or self._server.clock.now()
         while True:

@@ -308,7 +308,6 @@ def read_object(kind: Kind, item: Any) -> Owned:
 
 
 def _count_restarts(status: Document) -> int:
-    """How often JobSet or Ray's operator started it anew."""
     return count_of(status.get("restarts")) or count_of(status.get("failed")) * (
         "jobDeploymentStatus" in status
     )

@@ -204,7 +204,6 @@ def _main_containers(spec: Document) -> set[str]:
 
 
 def _read_runs(pod: Pod, spec: Document, status: Document) -> None:
-    """Add what the containers ran to the runs of the pod."""
     names = _main_containers(spec)
     spans: list[tuple[float, float | None, int, Document]] = []
     for each in list_of(status.get("containerStatuses")):
@@ -338,7 +337,6 @@ def unseen(time: float) -> Ending:
 
 
 def _judge_waiting(word: str, pods: Iterable[Pod]) -> Classification:
-    """Why a job ended that never ran."""
     waiting = list(pods)
     reasons = [pod.waiting for pod in waiting if pod.waiting in SCHEDULER_SIGNS]
     if reasons:
@@ -349,7 +347,6 @@ def _judge_waiting(word: str, pods: Iterable[Pod]) -> Classification:
 
 
 def _bad(runs: Sequence[PodRun]) -> list[PodRun]:
-    """The runs that failed, the first of them first."""
     bad = (run for run in runs if run.fate in {"failed", "disrupted"} and run.end is not None)
     return sorted(bad, key=lambda run: (run.end or 0.0, run.part))
 

@@ -13,12 +13,11 @@ from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import JOBS, JOBS_FINISHED, LEADS, SLO_EVENTS
-from lockstep_ledger.store import shared_writer
+from lockstep_ledger.store import writer as shared_writer
 from lockstep_ledger.store.database import open_store, store_url
-from lockstep_ledger.store.shared_writer import SharedWriter, count_inbox
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.store.writer import SharedWriter, StoreWriter, count_inbox
 
 from ..model.stored import differences
 from ..service import application

@@ -1,1 +1,0 @@
-"""Bills of a store: GPU time of its jobs as lines, costs, budgets and capacity."""

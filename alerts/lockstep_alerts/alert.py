@@ -18,7 +18,6 @@ class Area:
     Attributes:
         name: last word of the file's name and of its group.
         every_seconds: time between two evaluations at least; they follow the scrapes otherwise.
-        records: series that the group computes first, in order.
     """
 
     name: str
@@ -73,16 +72,11 @@ class Alert:
     """One alert.
 
     Attributes:
-        name: also that of its runbook.
         failure: the failure mode it answers, such as ``F2``; of an objective the measure, ``M1``;
             empty for an alert on the monitoring itself.
         severity: ``critical`` wakes somebody, ``warning`` makes a ticket, others notify nobody.
-        area: the rule file that it belongs to.
-        condition: when it fires, with its limits.
         pending: how long the condition must hold; None fires at once.
         keep_firing: how long it fires on after the condition has ended.
-        summary: one line for people, a Prometheus template.
-        description: more for people, a Prometheus template.
         is_of_job: whether its labels name a job, so that the job's board can be linked.
         route: ``owners`` for what the owner of the job repairs; empty for operators.
         weight: place among the causes that a page carries, from 1; 0 of others.

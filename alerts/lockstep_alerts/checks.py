@@ -130,12 +130,7 @@ _CLASSES, _DEVICES, _LINKS = 5, 8, 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleCost:
-    """One rule.
-
-    Attributes:
-        seconds: estimated time of an evaluation.
-        every_seconds: time between two.
-    """
+    """One rule: how much it reads, and the time between two evaluations."""
 
     group: str
     rule: str
@@ -175,11 +170,7 @@ def costs(spec: Spec) -> Iterator[RuleCost]:
 
 
 def refuse_too_costly(spec: Spec) -> None:
-    """Refuses a spec of which a rule takes longer than its interval.
-
-    Raises:
-        SpecError: with the rule, what it reads, and the size that works.
-    """
+    """Refuses a spec of which a rule takes longer than its interval, by a SpecError."""
     for cost in costs(spec):
         if cost.seconds > cost.every_seconds:
             ratio = cost.every_seconds / cost.seconds
@@ -271,11 +262,7 @@ class Check:
 
 
 def find_tools(promtools: tuple[Path, ...]) -> tuple[dict[str, str], str]:
-    """Each promtool by its title, ``promtool 2.42.0``, and the path of amtool.
-
-    Raises:
-        click.UsageError: a tool is missing.
-    """
+    """Each promtool by its title, ``promtool 2.42.0``, and the path of amtool; or UsageError."""
     paths = [path for name in _PROMTOOLS if (path := shutil.which(name))]
     paths += [str(path) for path in promtools]
     amtool = shutil.which("amtool")

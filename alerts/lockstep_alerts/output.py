@@ -309,11 +309,7 @@ def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None)
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Writes every file into the folder, which is created where it is missing.
-
-    Raises:
-        OSError: the folder cannot be created or written.
-    """
+    """Writes every file into the folder, which is created where it is missing; or OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomically(folder / name, text)

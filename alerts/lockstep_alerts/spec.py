@@ -137,15 +137,7 @@ _KEYS = ("scrape_interval", "size", "limits", "windows", "objectives", "alerts")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    """The alert spec at one scrape interval.
-
-    Attributes:
-        size: of the clusters that it is for.
-        limits: those that belong to no single alert.
-        objectives: what is promised, in the order of the file.
-        condition_alerts: every alert that the file lists, in its order.
-        objective_alerts: the alerts that follow from the objectives.
-    """
+    """The alert spec at one scrape interval, its alerts in the order of the file."""
 
     windows: ScrapeWindows
     size: Size
@@ -175,13 +167,8 @@ def read_spec(
 ) -> Spec:
     """The spec of a file; a scrape interval that is given replaces the file's.
 
-    Args:
-        path: the spec, or what differs from the shipped one.
-        scrape_interval: replaces the file's.
-        deployment: a deployment file, whose limits, size, objectives and alerts replace the spec's.
-
-    Raises:
-        SpecError: the file cannot be read, or a field of it is unknown, missing or wrong.
+    What a deployment file has of limits, size, objectives and alerts replaces the spec's. Raises
+    SpecError where a field is unknown, missing or wrong.
     """
     path, document = _document(path, deployment)
     if not isinstance(document, Fields) or set(document) != set(_KEYS):

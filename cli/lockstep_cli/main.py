@@ -38,11 +38,7 @@ def _extras(entry: EntryPoint) -> str:
 
 
 def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
-    """The sentence that names the missing package and the extra that brings it.
-
-    Raises:
-        ModuleNotFoundError: the missing module is one of Lockstep's own, which is a bug of it.
-    """
+    """The sentence with the missing package and its extra; raises it where it is our own."""
     from lockstep_records.distribution import install_hint  # noqa: PLC0415  # --help loads no component
 
     package = (missing.name or "").partition(".")[0]

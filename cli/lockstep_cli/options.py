@@ -81,11 +81,7 @@ class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 host is in brackets, which are removed.
-
-    Raises:
-        ValueError: the text is not such an address.
-    """
+    """Host and port of ``HOST:PORT``, an IPv6 host without its brackets; or ValueError."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_HIGHEST_PORT))

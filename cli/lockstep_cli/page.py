@@ -42,11 +42,7 @@ def page(*, record: str, as_json: bool) -> None:
 
 
 def _print_page(path: Path, *, as_json: bool) -> None:
-    """Writes a page to stdout: identity, state, totals and its last five steps.
-
-    Raises:
-        click.UsageError: the page is of another version, truncated or damaged.
-    """
+    """Writes identity, state, totals and last five steps of a page to stdout; or UsageError."""
     with bad_input():
         read = read_page(path)
         rows = read_rows(read)
@@ -102,11 +98,7 @@ def _replace_nan(value: Any) -> Any:
 
 
 def _print_job(name: str, *, as_json: bool) -> None:
-    """Writes one line a rank of the newest attempt: process, phase, step, time since progress.
-
-    Raises:
-        click.UsageError: the job does not exist, or none of its pages can be read.
-    """
+    """Writes a line a rank of the newest attempt: process, phase, step, progress; or UsageError."""
     try:
         folder = find_job(name)
         status = read_status(folder)

@@ -16,11 +16,7 @@ _COMMAND_LINE_ONLY = frozenset({"config", "once", "help"})
 
 
 def load_settings(ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
-    """Makes the values of a file the defaults; environment and command line override them.
-
-    Raises:
-        click.UsageError: the file cannot be read, has an unknown key or a value of another type.
-    """
+    """Makes the values of a file the defaults, below environment and options; or UsageError."""
     if path is None:
         return
     options = {

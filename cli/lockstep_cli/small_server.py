@@ -31,11 +31,7 @@ class Hosts:
     """The names by which a program is called, so that no page of elsewhere reaches it.
 
     A page whose name was turned to the program's address (DNS rebinding) sends its own name as
-    ``Host``. An address is not such a name.
-
-    Args:
-        names: beside those of the machine, by itself and in the domains that its resolver tries.
-        remedy: what a refusal says beside the address and the machine's name.
+    ``Host``. An address is not such a name; those of the machine in its resolver's domains are.
     """
 
     def __init__(self, names: Iterable[str] = (), remedy: str = "") -> None:
@@ -79,11 +75,7 @@ def _domains() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; the path has no query, the names of headers have any case.
-
-    Attributes:
-        client: its address; empty at a socket in a folder.
-    """
+    """One request; no query in the path, names of headers in any case, no client at a socket."""
 
     method: str
     path: str
@@ -105,12 +97,7 @@ class Answer:
 
 @dataclass(slots=True)
 class RateLimit:
-    """A bucket of requests for each client: full at first, refilled with time.
-
-    Args:
-        requests_per_second: refill; ten seconds' worth fit in.
-        clock: monotonic, in seconds.
-    """
+    """A bucket of requests a client: ten seconds' worth at first, refilled by a monotonic clock."""
 
     requests_per_second: float
     clock: Callable[[], float] = time.monotonic
@@ -192,16 +179,12 @@ class SmallServer(ThreadingHTTPServer):
     """Listens at once; port 0 takes any free one. A program overrides ``respond``.
 
     One request a connection, one thread each: bounded in number and time by ``ConnectionLimiter``.
-    It answers to an address, to ``localhost`` and to the names of its machine: a site whose name
-    was turned to this address is another host.
+    It answers to an address, to ``localhost`` and to the names of its machine and others: a site
+    whose name was turned to this address is another host.
 
     Args:
         host: address, or path of a socket to which only this user and root may speak.
-        names: by which the machine is known beside its own.
         max_body_bytes: of a POST; 0 takes none.
-
-    Raises:
-        OSError: the address cannot be listened on.
     """
 
     daemon_threads = True

@@ -40,9 +40,7 @@ class Finding:
     """The result of one panel, annotation or variable.
 
     Attributes:
-        queries: PromQL with every variable replaced.
         num_series: series with a value within the range; of a table, rows.
-        seconds: of the slowest query.
         error: what is wrong whatever the data; empty where nothing is.
         empty: numbers of the queries that have no series.
         excuse: why the panel may have no series.
@@ -78,12 +76,9 @@ class _Answer:
 def check_board(
     board: Board, scope: Scope, server: Prometheus, *, is_full: bool = False
 ) -> list[Finding]:
-    """One finding a panel, annotation and variable.
+    """One finding a panel, annotation and variable; PrometheusError where none answers.
 
     Where ``is_full``, the data set has something for every panel, and none may be empty.
-
-    Raises:
-        PrometheusError: the server does not answer, or is not a Prometheus.
     """
     findings = [
         _check_panel(board, panel, scope, server, is_full=is_full)

@@ -138,11 +138,7 @@ def panel(
 
 
 def read_board(path: Path) -> Board:
-    """The board of a layout.
-
-    Raises:
-        ValueError: a series, label, value, colour or key is unknown.
-    """
+    """The board of a layout; ValueError where a series, label, value, colour or key is unknown."""
     layout = _load(path)
     variables = tuple(map(_variable, layout["variables"]))
     return Board(
@@ -271,9 +267,7 @@ def _colors(fields: Mapping[str, str] | str) -> tuple[tuple[str, str], ...]:
 def _restrict(expression: str, variables: Sequence[Variable]) -> str:
     """The expression with a matcher, in each selector, for every variable whose label it has.
 
-    Raises:
-        ValueError: a matcher names a label that its series lacks, or a value that the label cannot
-            take.
+    Raises ValueError for a label that a series lacks, or a value that it cannot take.
     """
 
     def restricted(found: re.Match[str]) -> str:
@@ -311,11 +305,7 @@ SHIPPED = {name.removesuffix(".json"): board for name, board in BOARDS.items()}
 
 
 def find_board(name: str) -> tuple[str, Board]:
-    """Short name and board, of a name or a uid.
-
-    Raises:
-        ValueError: there is none; the text names the closest.
-    """
+    """Short name and board, of a name or a uid; a ValueError names the closest."""
     for short, board in SHIPPED.items():
         if name in {short, board.uid}:
             return short, board

@@ -40,8 +40,7 @@ class Query:
 
     Attributes:
         legend: name of a series, with labels as ``{{label}}``.
-        heading: heading of the value's column, in a table of several queries.
-        unit: Grafana's unit of that column; the panel's where it is empty.
+        heading, unit: of its column in a table; the panel's unit where that is empty.
     """
 
     expression: str
@@ -72,23 +71,15 @@ class Panel:
     """One panel; ``series_panels.panel`` builds it from a series of the catalogue.
 
     Attributes:
-        unit: Grafana's name of the unit.
         may_be_empty: why a healthy cluster may have no series here; empty when it must have some.
-        stacked: whether series are drawn as stacked areas.
-        columns: labels of a table, before the values.
         thresholds: colours of values, the colour of the lowest ones first.
         texts: texts for single values, of a state timeline, a stat or a table.
         colors: colours of series by their legend; the palette's where there is none.
         dashed: legends of series that are drawn dashed, such as what a line can carry.
-        minimum: lower end of the axis; by the data where it is None.
-        maximum: upper end of the axis; by the data where it is None.
         max_points: points of each series at most, where a query is costly; 0 leaves it to Grafana.
         shows_windows: whether it shows the fixed windows of an objective, whatever the range.
         texts_of: heading of the only column that the texts are for; all values where it is empty.
-        no_value: what a stat says where no series has a value now.
         sort: heading of the column that a table is sorted by; the first value's where it is empty.
-        ascending: whether a table begins with the least, as where less is worse.
-        decimals: digits after the point; as many as the value needs where it is None.
         summaries: what the column ``summary`` says of an alert, by its name.
     """
 
@@ -154,13 +145,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """Panels under one heading.
-
-    Attributes:
-        title: of the heading; a row without one has no heading.
-        collapsed: whether the row is closed, and asks nothing, until somebody opens it.
-        has_heading: whether the title is drawn; a first screen has no room for one.
-    """
+    """Panels under a heading, where it has one; a collapsed row asks nothing until it is opened."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -170,12 +155,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """A variable at the top of a board: the values of a label.
+    """A variable at the top of a board: the values of a label that series of ``source`` have.
 
     Attributes:
-        source: selector of the series whose label values are offered.
         several: whether more than one value may be chosen; all of them by default.
-        variable: name of the variable where it differs from the label's.
+        variable: its name where that differs from the label's.
     """
 
     label: Label
@@ -202,12 +186,7 @@ class Annotation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Board:
-    """A board: variables, rows of panels, annotations.
-
-    Attributes:
-        range: time that is shown first, up to now, as Grafana writes it.
-        refresh: time between two refreshes, no shorter than the scrape interval.
-    """
+    """A board; ``range`` is shown first as Grafana writes it, ``refresh`` is a scrape at least."""
 
     uid: str
     title: str

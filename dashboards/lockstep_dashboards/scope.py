@@ -22,12 +22,9 @@ class Scope:
     """Values of variables, and the range of time.
 
     Attributes:
-        end: seconds since the epoch.
-        range_seconds: length of the range, which ends at ``end``.
         scrape_seconds: time between scrapes; rates reach over four of them.
         chosen: values of the variables by their names; all values of one that is absent.
         offered: the values that each variable offers, once the board is opened.
-        max_points: points of a series at most.
     """
 
     end: float
@@ -78,10 +75,8 @@ class Scope:
     def fill(self, expression: str) -> str:
         """An expression with every variable replaced, as Grafana does.
 
-        A name of nothing stays: ``$1`` belongs to PromQL's ``label_replace``.
-
-        Raises:
-            ValueError: a matcher of one value has none to compare with.
+        A name of nothing stays: ``$1`` belongs to PromQL's ``label_replace``. A matcher that has no
+        value to compare with is a ValueError.
         """
         # Each piece is filled once: a value that looks like a variable stays what it is.
         filled, at = list[str](), 0
@@ -130,11 +125,7 @@ def quote_text(text: str) -> str:
 
 
 def parse_range(begin: str, end: str, now: float) -> tuple[float, float]:
-    """Length and end of a range in seconds; it ends now at the latest.
-
-    Raises:
-        ValueError: a text says no time, or the range ends before it begins.
-    """
+    """Length and end of a range in seconds, which ends now at the latest; or ValueError."""
     first, last = parse_time(begin, now), min(parse_time(end, now), now)
     if first >= now:
         raise ValueError(f"--from {begin} is {format_time(first)} UTC, which is not over yet")
@@ -153,10 +144,7 @@ _MOST_OFFERED = 500
 def open_board(board: Board, scope: Scope, server: Prometheus, *, strict: bool = True) -> Scope:
     """The scope with what each variable of the board offers, and a value where it needs one.
 
-    ``strict`` refuses a value that nothing has, instead of taking it all the same.
-
-    Raises:
-        ValueError: a value that was chosen is not offered, or none is.
+    ``strict`` refuses a value that nothing has, by a ValueError, instead of taking it all the same.
     """
     names = {variable.name for variable in board.variables}
     chosen = {name: values for name, values in scope.chosen.items() if name in names and values}
@@ -179,11 +167,7 @@ def open_board(board: Board, scope: Scope, server: Prometheus, *, strict: bool =
 
 
 def check_names(board: Board, wishes: Iterable[str]) -> None:
-    """Refuses the names of variables that the board lacks.
-
-    Raises:
-        ValueError: it lacks one; the text names those that it has.
-    """
+    """Refuses variables that the board lacks, by a ValueError with those that it has."""
     names = [variable.name for variable in board.variables]
     for name in wishes:
         if name not in names:
@@ -200,12 +184,7 @@ def offered_values(variable: Variable, scope: Scope, server: Prometheus) -> list
 
 
 def run_query(panel: Panel, query: Query, scope: Scope, server: Prometheus) -> list[Series]:
-    """The series of a panel's query.
-
-    Raises:
-        PrometheusError: the server does not answer, or is not a Prometheus.
-        QueryError: Prometheus refuses the query.
-    """
+    """The series of a panel's query; PrometheusError, or QueryError where that is refused."""
     if panel.is_instant:
         return server.instant(scope.fill(query.expression), scope.end)
     if panel.max_points:
@@ -234,11 +213,7 @@ def _unknown(variable: Variable, value: str, offered: tuple[str, ...], scope: Sc
 def read_wishes(
     variables: Iterable[str], job: str | None, clusters: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
-    """The chosen values by the name of the variable.
-
-    Raises:
-        ValueError: a text must be NAME=VALUE.
-    """
+    """The chosen values by the name of the variable; ValueError for other than NAME=VALUE."""
     wishes: dict[str, tuple[str, ...]] = {}
     for text in variables:
         name, equals, value = text.partition("=")

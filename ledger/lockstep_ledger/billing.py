@@ -45,11 +45,7 @@ class BilledJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs that a run of a job held from one moment to another.
-
-    Attributes:
-        states: parts of its GPU time by goodput state, in any unit; they hold for all its days.
-    """
+    """GPUs that a run held for a time; ``states`` are parts of it in any unit, for all its days."""
 
     job: BilledJob
     priced: PricedJob
@@ -60,12 +56,7 @@ class GpuInterval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a statement.
-
-    Attributes:
-        price: of a GPU-hour; None where there is none, and the line costs nothing.
-        days, states: parts of its GPU-seconds by day and by goodput state.
-    """
+    """A line of a statement, its GPU-seconds by day and by state; costs nothing without a price."""
 
     month: str
     job: BilledJob
@@ -174,24 +165,14 @@ class CostQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """Costs of a period.
-
-    Attributes:
-        rows: the dimensions, the currency, and the measures; an amount is never over two
-            currencies. Without a price the currency is empty.
-        totals: the measures by currency.
-    """
+    """Rows of dimensions, currency (empty without a price) and measures; totals by currency."""
 
     rows: list[dict[str, Any]]
     totals: list[dict[str, Any]]
 
 
 def read_question(given: Mapping[str, str], today: date) -> CostQuestion:
-    """The question of a query or of options, all texts; by project in the month that runs.
-
-    Raises:
-        ValueError: one sentence on the value that is wrong.
-    """
+    """The question of texts, by default by project in the month that runs; or ValueError."""
     by = tuple(given.get("by", "project").split(","))
     sort = given.get("sort", "amount")
     if len(set(by)) < len(by) or not set(by) <= set(DIMENSIONS):
@@ -383,11 +364,7 @@ def count_capacity(card: RateCard, period: Period, lines: Iterable[Line]) -> lis
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """A month: its lines in ``LINE_COLUMNS``, totals by currency, and what was planned.
-
-    Attributes:
-        rate_card: digest of the card that prices the lines.
-    """
+    """A month: lines in ``LINE_COLUMNS``, totals, plans, and the digest of the card of prices."""
 
     month: str
     timezone: str
@@ -399,12 +376,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bills:
-    """Bills of one store, read at one moment.
+    """Bills of one store, in which running jobs cost up to ``now``.
 
-    Args:
-        now: up to which running jobs cost.
-        limits: of the reader; who sees some jobs only sees no capacity, and the budgets of his
-            projects where he sees all of their jobs.
+    A reader of some jobs sees no capacity, and of budgets those of projects all of whose jobs he
+    sees.
     """
 
     def __init__(
@@ -424,11 +399,7 @@ class Bills:
         return self._accrue(period.begin, period.end)
 
     def statement(self, month: str) -> Statement:
-        """Lines, totals, budgets and capacity of a month.
-
-        Raises:
-            ValueError: the text is not a month.
-        """
+        """Lines, totals, budgets and capacity of a month; ValueError where the text is none."""
         first = parse_month(month)
         period = self._period(first, last_day(first))
         lines = self._accrue(period.begin, period.end)

@@ -27,11 +27,7 @@ _SCHEDULERS = {
 
 
 class Commands(click.Group):
-    """A group whose commands are modules of ``commands``, loaded as they are asked for.
-
-    Args:
-        modules: MODULE:NAME of each command, by its name.
-    """
+    """A group whose commands, MODULE:NAME in ``commands``, are loaded as they are asked for."""
 
     def __init__(self, *arguments: Any, modules: dict[str, str], **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -88,11 +88,9 @@ class Settings:
 
 
 def run(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT.
+    """Serves until SIGTERM or SIGINT; click.UsageError where an option cannot be used.
 
-    Raises:
-        click.UsageError: address, store, tokens or certificate cannot be used.
-        SystemExit: the writer ended by an error; its supervisor starts the ledger again.
+    SystemExit where the writer ended by an error: its supervisor starts the ledger again.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"{LOG_NAME}: level=%(levelname)s %(message)s"

@@ -77,11 +77,7 @@ _STAGES_PER_RANK_INTERLEAVED = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """How ranks split the work of one step, and how one rank splits its part over time.
-
-    Raises:
-        ValueError: two fields do not fit together; the text names the flag to change.
-    """
+    """How ranks split a step, and one rank its part over time; a ValueError names the flag."""
 
     strategy: str = flag(
         "ddp",
@@ -148,11 +144,7 @@ _PATH: "click.ParamType[Any]" = click.Path(path_type=Path)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig(Parallelism):
-    """One run. Every field is a flag of the same name; durations are held in seconds.
-
-    Raises:
-        ValueError: two fields do not fit together; the text names the flag to change.
-    """
+    """One run, each field a flag of its name, durations in seconds; a ValueError names the flag."""
 
     steps: int = flag(300, POSITIVE, "Optimizer steps of the run, steps before a resume included.")
     batch: int = flag(

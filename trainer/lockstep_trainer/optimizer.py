@@ -33,15 +33,10 @@ def adamw(parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
 def clip_gradients(
     parameters: Iterable[Parameter], max_norm: float, stages: dist.ProcessGroup | None = None
 ) -> Tensor:
-    """Scales gradients so that their norm is ``max_norm`` at most.
+    """Scales gradients to a norm of ``max_norm`` at most, if not 0; gives the norm before it.
 
-    Args:
-        parameters: of this rank; the norm of a sharded one is summed over its mesh.
-        max_norm: 0 for no clipping.
-        stages: the ranks that hold the other pipeline stages; None without a pipeline.
-
-    Returns:
-        The norm before clipping, on every rank: that of one process, up to the order of the sums.
+    That is on every rank the norm of one process, up to the order of the sums: that of a sharded
+    parameter is summed over its mesh, and all over ``stages``, ranks of the pipeline.
     """
     groups = group_by_mesh(parameters)
     norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups]

@@ -17,16 +17,10 @@ from lockstep_trainer.parallel import STRATEGIES, layout_of
 def check_run(
     config: TrainConfig, *, world_size: int, attempt: int = 0, checksums: bool = True
 ) -> None:
-    """Refuses a run that cannot work, and leaves no file behind.
+    """Refuses a run that cannot work, by a ValueError with the flag; leaves no file behind.
 
-    Args:
-        config: the run.
-        world_size: number of ranks.
-        attempt: number of restarts; from 1 on the run resumes without --resume.
-        checksums: whether to verify the checksums of token shards; one rank of a node is enough.
-
-    Raises:
-        ValueError: one sentence that names the flag and the remedy.
+    From the first restart on (``attempt``) the run resumes without --resume. Token shards are
+    verified by ``checksums``: one rank of a node is enough.
     """
     layout = layout_of(config, world_size)
     _check_divisible(config, layout)

@@ -16,17 +16,14 @@ from lockstep_trainer.model.gpt import GPT
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The result of a run.
+    """The result of a run; losses in nats a byte by step, tokens of all ranks a second.
 
     Attributes:
-        loss: held-out loss after the last step in nats per byte; None when it is not a finite
-            number.
-        losses: held-out loss of every evaluation, by step.
+        loss: after the last step; None when it is not a finite number.
         unigram_entropy: entropy of the corpus's byte frequencies in nats, which loss must beat.
         steps: of the whole run; ``resumed_from`` of them were done before a resume.
         stopped_after: the step after which a request to stop ended the run; None otherwise.
-        tokens_per_second: bytes that all ranks trained on per second, pauses included; None when
-            no step was left to do.
+        tokens_per_second: pauses included; None when no step was left to do.
         mfu_ratio: model FLOPs over peak FLOPs of the devices; None without --peak-flops.
     """
 
@@ -51,12 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """The work of a job in one step, and the peak speed of its devices.
-
-    Attributes:
-        tokens_per_step: of all ranks.
-        peak_flops: FLOP/s of all devices; None without --peak-flops.
-    """
+    """The work of a job in one step, of all ranks, and the FLOP/s of all devices, where given."""
 
     parameters: int
     tokens_per_step: int
@@ -79,11 +71,7 @@ class Work:
 
 
 class Progress:
-    """Counts tokens against the clock, and writes lines on rank 0 alone.
-
-    Args:
-        log_every: steps between two lines; 0 for none.
-    """
+    """Counts tokens against the clock; rank 0 writes a line each ``log_every`` steps, if not 0."""
 
     def __init__(
         self,

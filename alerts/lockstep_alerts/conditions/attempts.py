@@ -88,9 +88,7 @@ class NotFinite(Condition):
     """Jobs of which a share of the steps is not finite, seen at several scrapes.
 
     Attributes:
-        window: how far back a step counts where steps are long.
         above_ratio: steps that are not finite, of a node's steps.
-        least_scrapes: at which the count has grown.
     """
 
     window: Window
@@ -126,12 +124,7 @@ _Counter = tuple[Metric, Matcher | None]
 
 
 class _Counted(Condition):
-    """Jobs of which a counter has grown within ``window``.
-
-    Attributes:
-        COUNTERS: that must not grow, each with the series of it that count.
-        window: how far back growth counts.
-    """
+    """Jobs of which one of ``COUNTERS``, those series of it that count, has grown in ``window``."""
 
     COUNTERS: ClassVar[tuple[_Counter, ...]] = ()
     LABELS: ClassVar[tuple[Label, ...]] = JOB_LABELS
@@ -202,11 +195,7 @@ class ReplicasDiffer(Condition):
 
 
 class DataSkew(Condition):
-    """Jobs whose heaviest rank has a load of more than ``above_ratio`` above the median.
-
-    Attributes:
-        above_ratio: load of the heaviest rank over the median, less one.
-    """
+    """Jobs whose heaviest rank has a load of more than ``above_ratio`` above the median."""
 
     DETECTED_AFTER = 10
 

@@ -54,7 +54,6 @@ class Contention(Condition):
     """Jobs that wait for processors on a node, and are late or wait for data because of it.
 
     Attributes:
-        window: over which shares are taken.
         pressure_ratio: share of the time in which a task of the job waits for a processor.
         throttled_ratio: share of the time for which the job's limit kept it from running.
         harm_ratio: what the job must pay for it: waiting for data or launches as a share of its
@@ -104,7 +103,6 @@ class NodePressure(Condition):
     """Nodes under jobs that run out of memory, disk or process numbers.
 
     Attributes:
-        below_ratio: memory of the host that is left.
         above_ratio: memory of a job, of its limit.
         stall_ratio: share of the time in which a task of the job waits for memory.
     """
@@ -166,7 +164,6 @@ class QueueWait(Condition):
 
     Attributes:
         window: over which starts are counted, and in which one at least must be while jobs wait.
-        above_seconds: the wait that nine of ten jobs stay below.
         least_starts: jobs that started within the window; fewer say nothing about nine of ten.
     """
 
@@ -184,12 +181,7 @@ class QueueWait(Condition):
 
 
 class DataStarved(Condition):
-    """Jobs whose ranks spend more than ``above_ratio`` of the wall clock waiting for data.
-
-    Attributes:
-        window: over which the share is taken.
-        above_ratio: share of the ranks' wall clock spent waiting for the next batch.
-    """
+    """Jobs whose ranks spend more than ``above_ratio`` of the wall clock waiting for data."""
 
     DETECTED_AFTER = "window"
 
@@ -208,8 +200,6 @@ class AllocatedIdle(Condition):
     """Jobs whose GPUs were used less than ``below_ratio`` on average for ``window``.
 
     Attributes:
-        window: for which the GPUs were idle.
-        below_ratio: mean utilization of the job's GPUs.
         least_gpus: that are held: those of a notebook are its owner's.
     """
 
@@ -238,7 +228,6 @@ class DeadlineAtRisk(Condition):
     """Jobs that will miss their deadline at the pace of ``window``.
 
     Attributes:
-        window: whose pace is taken to go on.
         slack_ratio: of the time that is left, by which the forecast must miss it.
     """
 
@@ -309,12 +298,7 @@ class WorkAtRisk(Condition):
 
 
 class MonitorCost(Condition):
-    """Jobs whose monitor takes more than ``above_ratio`` of the mean step.
-
-    Attributes:
-        window: over which the cost is taken.
-        above_ratio: of a step, that the monitor's own calls take.
-    """
+    """Jobs whose monitor takes more than ``above_ratio`` of the mean step."""
 
     DETECTED_AFTER = "window"
 

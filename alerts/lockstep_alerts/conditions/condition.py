@@ -30,12 +30,7 @@ class Condition:
         dataclass(frozen=True, kw_only=True)(cls)
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """PromQL that yields one series for each alert.
-
-        Args:
-            windows: give every range of time; ``windows.cover(60)`` is a minute, and four
-                scrapes at least.
-        """
+        """PromQL that yields one series for each alert; ``windows`` gives every range of time."""
         raise NotImplementedError
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
@@ -66,7 +61,6 @@ class Sign:
 
     Attributes:
         name: value of the label ``cause``.
-        condition: when it shows.
         says: what it means, a template; empty where the alert's own words say all.
     """
 

@@ -46,7 +46,6 @@ class PacketsLost(Condition):
     """Jobs that resend more than ``above_ratio`` of their segments and wait for communication.
 
     Attributes:
-        above_ratio: share of the job's TCP segments that are sent again.
         sync_ratio: share of the job's time in exposed communication: it suffers.
     """
 
@@ -74,7 +73,6 @@ class StorageDegraded(Condition):
     """Shared storage that fails or is slow on ``least_nodes`` nodes under jobs or more.
 
     Attributes:
-        window: over which requests are counted.
         above_seconds: mean duration of a request, from which on the volume crawls.
         least_nodes: that see it; one node may have a bad mount.
     """
@@ -95,7 +93,6 @@ class ClusterLosing(Condition):
     """Several jobs lose time to one cause, or jobs wait for a scheduler that starts none.
 
     Attributes:
-        window: in which the scheduler starts nothing.
         idle_gpus: that nobody holds meanwhile: a full cluster waits rightly.
     """
 

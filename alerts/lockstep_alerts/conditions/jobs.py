@@ -196,11 +196,7 @@ _STAGE_JOIN = f"on ({names(*_STAGE_LABELS)})"
 
 
 class StageUneven(Condition):
-    """A stage has more work than the median stage: the split of the layers, and no rank's fault.
-
-    Attributes:
-        above_ratio: what it has more, as a share of the mean step.
-    """
+    """A stage has ``above_ratio`` of the step more work than the median stage: no rank's fault."""
 
     DETECTED_AFTER = LIVE_WINDOW
 

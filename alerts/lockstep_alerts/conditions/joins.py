@@ -190,13 +190,7 @@ def failed_gpus() -> str:
 
 
 def fatal_xids(window: str, *matchers: Matcher, has_remedy: bool = False) -> str:
-    """Fatal Xids that were reported within the window, by address on the bus.
-
-    Args:
-        window: in seconds.
-        matchers: of the series.
-        has_remedy: whether they carry the vendor's remedy by the catalogue's table.
-    """
+    """Fatal Xids that were reported within the window of seconds, by address on the bus."""
     # The time and not the count: a counter kept over restarts is born with old incidents.
     lately = f"time() - {select(incidents.GPU_XID_LAST, *matchers)} < {window}"
     fatal = select(incidents.GPU_XID_INFO, eq(incidents.SEVERITY, "fatal"))
@@ -222,11 +216,11 @@ def listing(
     Args:
         query: PromQL with ``%[1]s`` and so on for the values of the labels.
         item: the phrase, a template over ``$series``, which begins with one of its labels: the
-            series come in the order of that label.
+            series come in the order of that label, or of ``order``.
         labels: of the alert, in the order of the query's numbers.
         before: words before the first.
         most: as many are named.
-        order: label in whose order they come; that label where it is None.
+        order: see ``item``.
         end: of the sentence and of the template; empty where an else follows.
     """
     first = _SERIES_LABEL.search(item)

@@ -34,12 +34,7 @@ _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
 
 
 def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
-    """Nodes with a failed GPU or driver, each with every job that it carries.
-
-    Args:
-        windows: what the scrape interval decides.
-        window: how long after a fatal Xid its GPU counts as faulty.
-    """
+    """Nodes with a GPU or driver that failed within a window, each with every job on it."""
     gpus, xids = held_gpus(windows), fatal_xids(f"{window.seconds}")
     failed = f"{gpus} and {GPU_JOIN} {failed_gpus()}"
     faulty = f"{failed}\nor\n{gpus} and {BUS_JOIN} ({xids})"
@@ -52,11 +47,7 @@ def _broken_nodes() -> str:
 
 
 class NodeFault(Condition):
-    """Nodes whose GPU, driver, switch or memory has failed, under a job or not.
-
-    Attributes:
-        window: how long after a fatal Xid or an incident of the kernel it counts.
-    """
+    """Nodes whose GPU, driver, switch or memory has failed in ``window``, under a job or not."""
 
     DETECTED_AFTER = JUDGED_EVERY_SECONDS
 
@@ -128,12 +119,7 @@ class GpuDegraded(Condition):
 
 
 class GpuThrottled(Condition):
-    """GPUs whose clocks are held back for more than ``above_ratio`` of ``window``.
-
-    Attributes:
-        window: over which the share is taken.
-        above_ratio: share of the time for which clocks were held back by heat or the power brake.
-    """
+    """GPUs whose clocks are held back for more than ``above_ratio`` of ``window``."""
 
     window: Window
     above_ratio: Ratio

@@ -93,11 +93,7 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
 
 
 class AgentDown(Condition):
-    """Agents that should answer and do not, or serve a text that stands.
-
-    Attributes:
-        nodes: of Kubernetes that have an agent, a regular expression.
-    """
+    """Agents on ``nodes`` of Kubernetes that should answer and do not, or serve an old text."""
 
     nodes: Annotated[tuple[str, ...], Entry.texts] = (".*",)
 
@@ -118,7 +114,6 @@ class Blind(Condition):
 
     Attributes:
         above_ratio, least_agents: agents of a cluster that are silent.
-        jobs_ratio: running jobs of the ledger that no agent sees.
         ledger_after: age of the ledger's counts by which objectives are judged.
         rules_after: for which rules fail or are late.
     """
@@ -190,11 +185,7 @@ def _failing_rules(window: str) -> str:
 
 
 class ClockOff(Condition):
-    """Nodes whose clock differs from the others' by more than ``above``; and Prometheus' own.
-
-    Attributes:
-        above: difference from the median of the cluster's agents.
-    """
+    """Nodes whose clock differs from the others' by more than ``above``; and Prometheus' own."""
 
     above: Annotated[Duration, Entry.duration]
 
@@ -240,11 +231,7 @@ class LedgerStale(Condition):
 
 
 class FeedBehind(Condition):
-    """Clusters whose scheduler the ledger has not heard for ``above``.
-
-    Attributes:
-        above: time since a feed asked its scheduler with success.
-    """
+    """Clusters whose scheduler the ledger has not heard for ``above``."""
 
     DETECTED_AFTER = "above"
 
@@ -258,11 +245,7 @@ class FeedBehind(Condition):
 
 
 class RulesSlow(Condition):
-    """Groups of rules that take more than ``above_ratio`` of their interval, or fail.
-
-    Attributes:
-        above_ratio: duration of an evaluation as a share of its interval.
-    """
+    """Groups of rules that take more than ``above_ratio`` of their interval, or fail."""
 
     above_ratio: Ratio
 
@@ -289,11 +272,7 @@ class Unobserved(Condition):
 
 
 class TelemetryMissing(Condition):
-    """Jobs of which fewer than ``below_ratio`` of the ranks report, or none at all.
-
-    Attributes:
-        below_ratio: ranks of a job that report, of all that it has.
-    """
+    """Jobs of which fewer than ``below_ratio`` of the ranks report, or none at all."""
 
     below_ratio: Ratio
 
@@ -316,7 +295,6 @@ class AgentImpaired(Condition):
 
     Attributes:
         window: within which lost events, failed copies and skipped jobs count.
-        spool_ratio: share of the spool that waiting events fill.
     """
 
     window: Window
@@ -350,7 +328,6 @@ class LedgerImpaired(Condition):
     """Ledgers that refuse events, leave jobs aside, have errors, or commit in ``above_seconds``.
 
     Attributes:
-        window: over which refusals, errors and commits are counted.
         above_seconds: duration that 95 % of the commits stay below.
     """
 

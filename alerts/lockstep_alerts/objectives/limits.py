@@ -28,7 +28,6 @@ class Limit:
     """How many bad events in one window are too many.
 
     Attributes:
-        window: of the ledger's counts.
         recent: a shorter window that must hold a bad event too, so that the alert ends soon after
             the last one; None where that does not matter.
         sigmas: standard deviations above the mean; with the spare, a window passes by chance in
@@ -73,9 +72,7 @@ class BurnLimit:
     """How fast the budget of GPU-seconds may burn, over a window and lately.
 
     Attributes:
-        window: of the ledger's counts.
         recent: a shorter window in which it burns as fast, so that the alert ends soon after.
-        burn_rate: times as fast as the budget allows.
     """
 
     window: SloWindow
@@ -96,11 +93,7 @@ _AnyLimit = TypeVar("_AnyLimit", Limit, BurnLimit)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectiveWindows:
-    """Limits of pages and tickets, for events and for GPU-seconds.
-
-    Attributes:
-        retention: how long the Prometheus that evaluates the rules keeps samples.
-    """
+    """Limits by events and GPU-seconds, for a Prometheus that keeps samples for ``retention``."""
 
     retention: Duration
     event_page: tuple[Limit, ...]
@@ -110,12 +103,7 @@ class ObjectiveWindows:
 
 
 def read_windows(entry: Entry) -> ObjectiveWindows:
-    """The windows of a spec.
-
-    Raises:
-        SpecError: a field is unknown, missing or outside of its bounds, or a window is longer than
-            what is kept.
-    """
+    """The windows of a spec; SpecError for a wrong one, or one longer than what is kept."""
     entry.check_keys(("retention", "events", "gpu_seconds"), ())
     retention = entry.duration("retention")
     for window, purpose in ((SLICE_PERIOD, "slices"), (BASELINE, "baselines of jobs")):

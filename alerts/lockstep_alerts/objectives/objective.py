@@ -33,7 +33,6 @@ class Counter:
     Attributes:
         all: matchers of the series whose increments are events.
         good: further matchers of those that are good.
-        period: window over which the objective holds.
     """
 
     metric: Metric
@@ -68,12 +67,7 @@ def sum_in_window(window: str, *, is_bad: bool, matcher: Matcher) -> str:
 
 
 def read_counter(entry: Entry, retention: Duration) -> Counter:
-    """The counter of an entry.
-
-    Raises:
-        SpecError: no counter or label of the catalogue, a value that the label cannot take, or a
-            period that Prometheus does not keep.
-    """
+    """The counter of an entry; SpecError where no series can be it."""
     metric = _metric(entry)
     period = entry.choice("period", *PERIOD_DAYS)
     if Duration(period).seconds > retention.seconds:
@@ -142,12 +136,7 @@ class Objective:
     """What is promised of one kind of event.
 
     Attributes:
-        slo: name of the events, as the catalogue lists them.
-        measure: what it answers, such as ``M1``.
-        good_ratio: share of good events over the period.
         bad: the events that are not good, in words: a plural noun and what qualifies it.
-        page: name of the alert that wakes somebody; None for none.
-        ticket: name of the alert that makes a ticket; None for none.
         classes: share of good events of classes of jobs that are alerted on by themselves.
         page_limits, ticket_limits: windows of events or of GPU-seconds; slices have none.
         min_gpus: GPUs that were allocated on average, below which nothing is said.
@@ -188,12 +177,7 @@ class Objective:
 
 
 def read_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
-    """The objective of an entry.
-
-    Raises:
-        SpecError: a field is unknown, missing or outside of its bounds, no alert of events is
-            named, or a burn rate cannot be reached.
-    """
+    """The objective of an entry; SpecError where a field of it cannot be meant."""
     is_counter = entry.has("counter")
     slo = (
         entry.text("slo", _NAME)

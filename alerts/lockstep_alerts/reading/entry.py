@@ -33,13 +33,7 @@ class SpecError(click.UsageError):
 
 
 class Fields(dict[str, object]):
-    """A mapping of a YAML file, with the line of each key.
-
-    Attributes:
-        line: in which the mapping begins.
-        lines: of its keys.
-        paths: files of keys that another file has changed.
-    """
+    """A mapping of a YAML file, with the line of each key, and the file of those of another."""
 
     def __init__(self, line: int) -> None:
         super().__init__()
@@ -49,12 +43,7 @@ class Fields(dict[str, object]):
 
 
 class Entry:
-    """Checked access to the fields of an entry.
-
-    Args:
-        position: of the entry in the file, such as ``alerts[3]``.
-        windows: what the spec's scrape interval decides.
-    """
+    """Checked access to the fields of an entry, at a ``position`` such as ``alerts[3]``."""
 
     def __init__(
         self, path: Path, position: str, fields: Fields, windows: ScrapeWindows = DECLARED
@@ -209,11 +198,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def load(path: Path, option: str = "--spec") -> object:
-    """The document of a file, every mapping of which is a ``Fields``; None of an empty file.
-
-    Raises:
-        SpecError: the file cannot be read, is not YAML, has a key twice or several documents.
-    """
+    """The document of a file, its mappings as ``Fields``, None of an empty one; or SpecError."""
     try:
         return read_yaml(path, _Loader)
     except DocumentError as error:
@@ -259,18 +244,10 @@ def read_quantities(
     optional: tuple[str, ...] = (),
     **others: Any,
 ) -> _Kind:
-    """A dataclass of limits.
+    """A dataclass of limits, whose annotated fields are read from the entry.
 
-    Args:
-        kind: the dataclass; its annotated fields are read from the entry.
-        entry: of the spec.
-        required: fields that the entry has besides, and must have.
-        optional: those that it may have.
-        others: fields of the dataclass that are not read.
-
-    Raises:
-        SpecError: a field is unknown, missing or outside of its bounds; the text names file, line,
-            field and value.
+    Beside them the entry must have the fields in ``required`` and may have those in ``optional``;
+    ``others`` are fields that are not read. A SpecError names file, line, field and value.
     """
     own, with_default = quantities_of(kind), _fields_with_default(kind)
     entry.check_keys(

@@ -36,9 +36,7 @@ class Losses:
     Attributes:
         nodes: that the cause hits at one time; two may be two faults.
         cluster_jobs, cluster_gpus: that lose to it together, GPU-hours in an hour.
-        job_gpus: GPU-hours in an hour from which on a job loses.
         storage_seconds: mean duration of a request to a shared volume that is slow.
-        failed_window: how long after a fatal Xid its GPU counts as faulty.
     """
 
     nodes: Annotated[int, whole_number(1, 10_000)] = 3
@@ -54,7 +52,6 @@ class Limits:
     """Limits that belong to no single alert.
 
     Attributes:
-        queue_wait: how long a job may wait, by its size.
         preemption_grace: what a preemption may cost beyond an interval of checkpoints.
         checkpoint_blocking, checkpoint_blocking_ratio: how long a checkpoint may stop the steps,
             and for which share of the time between two.
@@ -67,11 +64,9 @@ class Limits:
         late_ratio, late_stage_ratio: share of the step from which on a rank or a node is late, or a
             stage compared with itself alone.
         standing, standing_steps: time and mean steps without progress after which a job stands.
-        page_gpus: what a job holds at least that wakes somebody.
         classes_without_pages, classes_with_pages: classes of jobs that never page, and that do at
             any size.
         classes: that limits and objectives may name; any where it is empty.
-        losses: from which on several jobs lose to one cause.
     """
 
     queue_wait: tuple[QueueWait, ...]
@@ -102,11 +97,7 @@ class Limits:
 
 
 def read_limits(entry: Entry) -> Limits:
-    """The limits of a spec.
-
-    Raises:
-        SpecError: a field is unknown, missing or outside of its bounds, or sizes do not rise.
-    """
+    """The limits of a spec; SpecError where a field cannot be meant, or sizes do not rise."""
     waits = tuple(read_quantities(QueueWait, each) for each in entry.entries("queue_wait"))
     sizes = [each.up_to_gpus for each in waits]
     if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
@@ -130,9 +121,7 @@ class Size:
     """What the cost of rules and the rate of false pages are estimated for.
 
     Attributes:
-        nodes, ranks: of all running jobs together.
-        jobs: that run at the same time.
-        jobs_per_week: that end.
+        nodes, ranks: of all ``jobs`` that run at the same time.
         location: file and line, for a refusal.
     """
 
@@ -144,9 +133,5 @@ class Size:
 
 
 def read_size(entry: Entry) -> Size:
-    """The size of a spec.
-
-    Raises:
-        SpecError: a field is unknown, missing or not a number above 0.
-    """
+    """The size of a spec; SpecError where a field is missing, unknown or not above 0."""
     return read_quantities(Size, entry, location=entry.location().rpartition(": ")[0])

@@ -7,11 +7,7 @@ from lockstep_records.text.durations import parse_duration
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration of whole seconds in Prometheus' spelling, such as ``10s`` or ``4m``.
-
-    Raises:
-        ValueError: the text is not a duration, or not a whole number of seconds from 1 on.
-    """
+    """A duration in Prometheus' spelling, such as ``4m``; ValueError unless whole seconds."""
 
     text: str
 
@@ -52,8 +48,6 @@ class Delivery:
     """How alerts reach people.
 
     Attributes:
-        runbook_base: prefix of a runbook's file name in its link.
-        dashboard_base: prefix of ``/d/...`` in links to boards.
         pager_base: where the webhooks ``/pager`` and ``/tickets`` are.
         group_interval: time before changes of a group that was notified are notified too.
         evaluation_seconds: time between two evaluations of the rules.

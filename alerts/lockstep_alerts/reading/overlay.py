@@ -22,14 +22,8 @@ def extended(
 ) -> Fields:
     """The base with what the overlay changes; refusals name the overlay's file and line.
 
-    Args:
-        path: of the overlay.
-        overlay: what differs, with ``extends``; or a file of which only some sections differ.
-        base: the whole spec, which is changed.
-        only: those sections.
-
-    Raises:
-        SpecError: the overlay names a section, an alert or an objective that is not there.
+    The overlay says ``extends``, unless ``only`` some sections of a file differ. A SpecError names
+    a section, an alert or an objective that is not there.
     """
     if only is None and overlay[EXTENDS] != "shipped":
         raise SpecError(f"{path}:{overlay.lines[EXTENDS]}: {EXTENDS}: write shipped")

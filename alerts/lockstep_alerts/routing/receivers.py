@@ -79,11 +79,9 @@ class Kind:
     """One kind of receiver.
 
     Attributes:
-        key: the list of Alertmanager's configuration that it stands in.
         required: fields that must be there; names that end in ``_file`` are secrets.
         content: what the entry of Alertmanager's list has besides the fields.
         alternatives: of these fields exactly one must be there.
-        read: how fields that are not any text are read.
     """
 
     key: str
@@ -136,11 +134,7 @@ KINDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receiver:
-    """One way to reach somebody: its kind and the fields of the deployment file.
-
-    Attributes:
-        project: whose owners it reaches; empty for those of all that have no receiver.
-    """
+    """One way to reach somebody; of owners those of a project, or of all that have none."""
 
     kind: str
     settings: Settings
@@ -160,22 +154,14 @@ class Receiver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretPolicy:
-    """Where the files of secrets are: here, so that they are looked for, or elsewhere.
-
-    Attributes:
-        version: of the oldest Alertmanager, its digits after ``0.``.
-    """
+    """Whether secrets' files are here, and the oldest Alertmanager's digits after ``0.``."""
 
     are_here: bool
     version: int
 
 
 def read_policy(entry: Entry) -> SecretPolicy:
-    """What a deployment says of its secrets and its Alertmanager.
-
-    Raises:
-        SpecError: the version is none, or older than what can read secrets from files.
-    """
+    """What a deployment says of its secrets and its Alertmanager; SpecError if that is too old."""
     version = _OLDEST
     if entry.has("alertmanager"):
         matched = _VERSION.match(entry.texts("alertmanager")[0])
@@ -187,12 +173,7 @@ def read_policy(entry: Entry) -> SecretPolicy:
 
 
 def read_receiver(entry: Entry, policy: SecretPolicy, use: str) -> Receiver:
-    """The receiver of ``- KIND: {FIELD: VALUE}``, of owners with a ``project`` beside it.
-
-    Raises:
-        SpecError: an unknown kind, a field that is missing, unknown or wrong, or a secret without
-            its file.
-    """
+    """The receiver of ``- KIND: {FIELD: VALUE}``, of owners with a ``project``; or SpecError."""
     optional = ("project",) if use == "owners" else ()
     entry.check_keys((), (*KINDS, *optional))
     name, *others = [each for each in entry.fields() if each not in optional]
@@ -254,13 +235,7 @@ _OPTIONAL = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cooldown:
-    """How long nobody is notified again.
-
-    Attributes:
-        page: before a page that still stands is sent again.
-        ticket: the same of a ticket.
-        group_interval: before changes of a group that was notified are notified too.
-    """
+    """How long nobody is notified again of what still stands, or of changes in a group."""
 
     page: Annotated[Duration, Entry.duration] = _PAGE_AGAIN
     ticket: Annotated[Duration, Entry.duration] = _TICKET_AGAIN
@@ -274,8 +249,6 @@ class Deployment:
     Attributes:
         receivers: of ``page``, ``ticket``, and, where there are some, ``owners`` of jobs for what
             they repair themselves, and ``watchdog`` for whoever waits for it.
-        cooldown: how long nobody is notified again.
-        office_hours: when tickets are notified; None is always.
         maintenance: when pages, tickets or both wait.
     """
 
@@ -304,12 +277,7 @@ def webhooks(delivery: Delivery) -> Deployment:
 
 
 def read_deployment(path: Path) -> Deployment:
-    """The deployment of a file.
-
-    Raises:
-        SpecError: the file cannot be read, or a field of it is unknown, missing or wrong; the text
-            begins with file and line.
-    """
+    """The deployment of a file; a SpecError begins with file and line."""
     fields = load(path, _OPTION)
     if not isinstance(fields, Fields):
         raise SpecError(f"{_OPTION} {path}: is empty or no mapping; list the receivers in it")

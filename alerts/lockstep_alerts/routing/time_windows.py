@@ -23,12 +23,7 @@ Interval = dict[str, object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeWindow:
-    """A named time in which something is notified, or is not.
-
-    Attributes:
-        intervals: Alertmanager's, without the time zone.
-        time_zone: in which days and hours are meant.
-    """
+    """A named time in which something is notified, or is not: Alertmanager's, and its zone."""
 
     name: str
     intervals: tuple[Interval, ...]
@@ -44,12 +39,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Maintenance:
-    """A time in which pages, tickets or both wait; of one cluster, or of all.
-
-    Attributes:
-        mutes: ``page``, ``ticket`` or ``all``.
-        cluster: None for every cluster.
-    """
+    """A time in which what it ``mutes`` (page, ticket, all) waits, of one cluster or of all."""
 
     window: TimeWindow
     mutes: str
@@ -62,13 +52,7 @@ class Maintenance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfficeHours:
-    """The hours in which tickets are notified.
-
-    Attributes:
-        window: as Alertmanager has them.
-        days: of the week, 0 is sunday; in order.
-        begin, end: seconds of the day.
-    """
+    """Hours in which tickets are notified: days from 0, sunday, in order; seconds of the day."""
 
     window: TimeWindow
     days: tuple[int, ...]
@@ -77,11 +61,7 @@ class OfficeHours:
 
 
 def read_office_hours(entry: Entry) -> OfficeHours:
-    """The hours in which tickets are notified.
-
-    Raises:
-        SpecError: a day, an hour or the time zone is none.
-    """
+    """The hours in which tickets are notified; SpecError where a day, hour or zone is none."""
     entry.check_keys(("time_zone", *_WEEKLY), ())
     days: set[int] = set()
     weekly = (_weekly(entry),)
@@ -97,11 +77,7 @@ def read_office_hours(entry: Entry) -> OfficeHours:
 
 
 def read_maintenance(entry: Entry) -> Maintenance:
-    """One maintenance window: once, by ``from`` and ``to``, or weekly, by ``days`` and ``hours``.
-
-    Raises:
-        SpecError: a field is missing or wrong, or the end is not after the beginning.
-    """
+    """A maintenance window, by ``from`` and ``to``, or weekly, by days and hours; or SpecError."""
     entry.check_keys(("name",), ("time_zone", "mutes", "cluster", *_WEEKLY, *_ONCE))
     name = entry.text("name", _NAME, "write small letters, digits and dashes")
     present = tuple(field for field in (*_WEEKLY, *_ONCE) if entry.has(field))

@@ -51,11 +51,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_webhook(body: bytes, receiver: str, now: datetime) -> Page:
-    """The page in a webhook's body.
-
-    Raises:
-        WebhookError: the body is not JSON, or a field is missing or of another type.
-    """
+    """The page in a webhook's body; WebhookError where Alertmanager sends no such one."""
     try:
         sent = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -107,11 +103,7 @@ class PageBook:
         self._lock = threading.Lock()
 
     def add(self, page: Page) -> None:
-        """Appends a page.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Appends a page; or OSError."""
         line = json.dumps(msgspec.to_builtins(page)) + "\n"
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line)
@@ -130,13 +122,7 @@ class PageBook:
 
 
 class PagerServer(SmallServer):
-    """The pager on loopback.
-
-    Args:
-        port: 0 takes a free one.
-        runbooks: folder of the runbooks that are served.
-        clock: wall clock, for the time of arrival.
-    """
+    """The pager on loopback, with a folder of runbooks; port 0 takes a free one."""
 
     def __init__(
         self, port: int, book: PageBook, runbooks: Path, clock: Callable[[], datetime] = _now

@@ -87,13 +87,10 @@ class Running:
 
 
 def start(server: Server, log: Path) -> subprocess.Popen[bytes]:
-    """Starts the server in a session of its own; its output goes to the log.
+    """Starts the server in a session of its own; its output goes to the log. Or OSError.
 
     Until the server is ready, the handle says whether it lives: a process that still loads its
     program, or a wrapper of it, has another command line in /proc, or none.
-
-    Raises:
-        OSError: the program cannot be run or the log not be written.
     """
     with log.open("ab") as sink:
         return subprocess.Popen(
@@ -190,14 +187,7 @@ class PortTakenError(StackError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackOptions:
-    """Options of ``stack up``.
-
-    Attributes:
-        folder: of data, configurations, logs and pages.
-        targets: HOST:PORT of the agents.
-        group_interval: time before changes of a notified group are notified too.
-        ports: by name of the server; one that is left out takes a free port.
-    """
+    """Options of ``stack up``; ``ports`` by name of the server, any free one where left out."""
 
     folder: Path
     targets: tuple[str, ...]
@@ -327,12 +317,7 @@ def read_last_line(log: Path) -> str:
 
 
 def up(options: StackOptions, spec: Spec) -> dict[str, Running]:
-    """Starts all servers and waits until they are ready; if one fails, none is left.
-
-    Raises:
-        StackError: already up, a program is missing, a port is taken, the folder cannot be written,
-            or a server did not start.
-    """
+    """Starts all servers and waits until they are ready; or StackError, and none is left."""
     folder = options.folder.resolve()
     if any(is_alive(running) for running in read_state(folder).values()):
         raise StackError(
@@ -372,11 +357,7 @@ def _start_all(
 
 
 def read_state(folder: Path) -> dict[str, Running]:
-    """The servers that were started in the folder; none where no stack was started.
-
-    Raises:
-        StackError: the file was not written by ``stack up``.
-    """
+    """The servers that were started in the folder; StackError for a file of another program."""
     path = folder / STATE_FILE
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -393,11 +374,7 @@ def read_state(folder: Path) -> dict[str, Running]:
 
 
 def down(folder: Path) -> list[str]:
-    """Stops every server of the folder; returns the names of those that were running.
-
-    Raises:
-        StackError: no stack was started in the folder, or its file is damaged.
-    """
+    """Stops every server of the folder; the names of those that ran. StackError without any."""
     state = read_state(folder)
     if not state:
         raise StackError(f"--dir {folder}: no stack was started in it")

@@ -43,11 +43,7 @@ _UTC = ("UTC", "Etc/UTC")
 def alertmanager_object(
     config: Mapping[str, Any], namespace: str, labels: dict[str, str], secret: str
 ) -> str:
-    """Text of the object; in its Secret the base name of each secret's file is its key.
-
-    Raises:
-        SpecError: a time window is in a time zone, which the object cannot say.
-    """
+    """Text of the object, with keys of its Secret by base names; SpecError for a time zone."""
     spec: dict[str, Any] = {
         "route": _route(config["route"]),
         "receivers": [_receiver(each, secret) for each in config["receivers"]],
@@ -184,11 +180,7 @@ def with_native_histograms(file: RuleFile) -> RuleFile:
 
 
 def native(expression: str) -> str:
-    """An expression over classic buckets as one over native histograms: no buckets, no bounds.
-
-    Raises:
-        SpecError: it selects single buckets, which a native histogram has none of.
-    """
+    """An expression over classic buckets over native histograms; SpecError for single buckets."""
     reads = list(selectors(expression))
     if any(_part(each.name)[1] == "bucket" and _has_bound(each) for each in reads):
         raise SpecError(
@@ -243,11 +235,7 @@ _API_VERSIONS = {
 def rule_objects(
     files: list[RuleFile], kind: str, namespace: str, labels: dict[str, str]
 ) -> dict[str, str]:
-    """Text of the objects by the name of their file; each stays under the operator's limit.
-
-    Raises:
-        SpecError: one group alone is larger than the limit.
-    """
+    """Text of the objects by file, under the operator's limit; SpecError for a larger group."""
     texts = {}
     for file in files:
         parts = list(_parts(file, kind, namespace, labels))
@@ -299,11 +287,8 @@ class Target:
     """A ruler, and how its objects are named.
 
     Attributes:
-        format: one of ``FORMATS``.
         lacks: words of a rule that the ruler refuses.
         native_histograms: whether it stores histograms as native ones.
-        namespace: of objects in Kubernetes.
-        labels: by which an operator selects the objects.
         key_store: name of the Secret with the secrets of receivers.
     """
 
@@ -364,11 +349,7 @@ FORMATS: Mapping[str, Writer] = {
 
 
 def render_for(target: Target, rendered: Mapping[str, str]) -> dict[str, str]:
-    """The files of a target by name.
-
-    Raises:
-        SpecError: an object cannot hold what it must.
-    """
+    """The files of a target by name; SpecError where an object cannot hold what it must."""
     files = [drop_words(each, target.lacks) for each in rule_files(rendered)]
     if target.native_histograms:
         files = [with_native_histograms(each) for each in files]

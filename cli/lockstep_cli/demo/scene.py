@@ -65,13 +65,9 @@ def draw_script(
 ) -> Script:
     """Draws rank and time; durations are in seconds, so that quick and slow machines agree.
 
-    Args:
-        chance: source of randomness.
-        step_seconds: duration of a healthy step on this machine.
-        ranks: number of ranks.
-        fault: ``one`` or ``none``, and the phase in which one rank is slow.
-        windows: what the scrape interval decides: a healthy window, a fault that lasts until the
-            page has come, and a window in which it is resolved.
+    ``fault`` is ``one`` or ``none``, and the phase of the slow rank. The scrape interval gives a
+    healthy window, a fault that lasts until the page has come, and a window in which it is
+    resolved.
     """
     slow, phase = fault
     slow_seconds = max(0.05, 1.2 * step_seconds)

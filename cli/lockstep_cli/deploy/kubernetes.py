@@ -62,13 +62,7 @@ def _complete(secret: str, *, tokens_only: bool) -> dict[str, str]:
 def missing_keys(
     held: Mapping[str, bytes], namespace: str, *, tokens_only: bool = False
 ) -> dict[str, str]:
-    """What a Secret lacks, by key.
-
-    Args:
-        held: what it has.
-        namespace: of the ledger, by which clients call it.
-        tokens_only: whether the certificate is somebody else's.
-    """
+    """What a Secret lacks of tokens, and of a certificate for a namespace, by key."""
     tokens = {
         name: held[name].decode() if name in held else secrets.token_hex(32) for name in _TOKENS
     }
@@ -134,11 +128,7 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings of a YAML file.
-
-    Raises:
-        click.UsageError: the file is not readable, or a setting is unknown or wrong.
-    """
+    """The settings of a YAML file; click.UsageError where one is unknown or wrong."""
     try:
         settings = msgspec.convert(read_yaml(path) or {}, Settings)
     except ValueError as error:

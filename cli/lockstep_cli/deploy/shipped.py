@@ -54,16 +54,10 @@ def deploy_options(command: Callable[..., object]) -> Callable[..., object]:
 def write_shipped(
     kind: str, folder: Path, values: Mapping[str, str], systemd: int | None
 ) -> list[Path]:
-    """Writes the files of a kind of deployment; gives their paths.
+    """Writes a kind of deployment, values in place of ``@NAME@``; gives the paths.
 
-    Args:
-        kind: folder of the files under ``deploy/``.
-        folder: to write to.
-        values: by the names that stand as ``@NAME@`` in the files.
-        systemd: version for which units are written; this machine's when None.
-
-    Raises:
-        click.UsageError: the version is too old, or the folder cannot be written.
+    Units are for that version of systemd, this machine's when None; click.UsageError where it is
+    too old, or the folder cannot be written.
     """
     version = _systemd_version() if systemd is None else systemd
     if version < OLDEST_SYSTEMD:
@@ -88,11 +82,7 @@ def write_shipped(
 
 
 def check_way(folder: Path) -> None:
-    """Refuses a folder to which a link of another user leads.
-
-    Raises:
-        click.UsageError: one does.
-    """
+    """Refuses a folder to which a link of another user leads, by a click.UsageError."""
     for part in (folder.absolute(), *folder.absolute().parents):
         user = part.lstat().st_uid if part.is_symlink() else 0
         if user not in {0, os.geteuid()}:

@@ -17,11 +17,7 @@ _REFERENCE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """One series of a panel.
-
-    Attributes:
-        values: one for each point of the range; a single one of an instant query.
-    """
+    """One series of a panel: a value for each point of the range, one alone of an instant query."""
 
     number: int
     name: str
@@ -36,14 +32,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PanelAnswer:
-    """What the queries of a panel yield.
-
-    Attributes:
-        scope: its range, with the points of this panel.
-        queries: PromQL with every variable replaced.
-        problem: Prometheus' reason where it refuses a query; empty where there is none.
-        num_omitted: series beyond the bound, which are not drawn.
-    """
+    """What the queries of a panel yield, or Prometheus' reason, with series that are not drawn."""
 
     panel: Panel
     scope: Scope
@@ -105,11 +94,7 @@ def ask(
     source: Prometheus,
     progress: Progress = _silent,
 ) -> BoardAnswer:
-    """The answers to all queries of some panels of a board, and its annotations.
-
-    Raises:
-        PrometheusError: the server does not answer, or is not a Prometheus.
-    """
+    """The answers to all queries of some panels, and the board's annotations; or raises."""
     with ThreadPoolExecutor(_SIMULTANEOUS) as pool:
         futures = [pool.submit(_ask_panel, panel, scope, source) for panel in panels]
         annotated = [pool.submit(_events, x, scope, source) for x in board.annotations]

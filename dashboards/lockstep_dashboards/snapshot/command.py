@@ -45,11 +45,7 @@ class ScreenshotError(ValueError):
 
 
 def find_chromium() -> str:
-    """The browser's program.
-
-    Raises:
-        ScreenshotError: it is not on PATH.
-    """
+    """The browser's program; ScreenshotError where it is not on PATH."""
     for name in _PROGRAMS:
         if program := shutil.which(name):
             return program
@@ -60,12 +56,7 @@ def find_chromium() -> str:
 
 
 def take_screenshot(page: Path, picture: Path, height_pixels: int) -> None:
-    """Writes a PNG of a page that is 1440 pixels wide.
-
-    Raises:
-        ScreenshotError: Chromium is missing, or draws nothing.
-        OSError: the picture cannot be written.
-    """
+    """Writes a PNG of a page, 1440 pixels wide; OSError, or ScreenshotError without Chromium."""
     program = find_chromium()
     height = min(max(height_pixels, 200), _MAX_HEIGHT_PIXELS)
     with tempfile.TemporaryDirectory(prefix="lockstep-chromium-") as folder:
@@ -191,11 +182,7 @@ def _check_folder(path: Path) -> None:
 
 
 def read_bases(urls: Mapping[str, str | None]) -> dict[str, str]:
-    """The addresses that links begin with, of those that are given.
-
-    Raises:
-        ValueError: it is not of a page.
-    """
+    """The addresses that links begin with, of those given; ValueError for another scheme."""
     given = {name: url for name, url in urls.items() if url is not None}
     for name, url in given.items():
         if not url.startswith(("http://", "https://")):
@@ -211,12 +198,7 @@ def answer_board(
     wishes: dict[str, tuple[str, ...]],
     scrape_seconds: float | None,
 ) -> BoardAnswer:
-    """The answers to every query of a board.
-
-    Raises:
-        ValueError: the times are wrong, a value of a variable does not exist, the server does not
-            answer, or the window holds nothing.
-    """
+    """The answers to every query of a board; ValueError where anything it needs is missing."""
     range_seconds, end_seconds = parse_range(*times, time.time())
     scope = Scope(
         end=end_seconds,

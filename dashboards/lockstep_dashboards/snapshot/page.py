@@ -31,8 +31,6 @@ class Controls:
 
     Attributes:
         begin: the begin of the window as the address has it, such as ``now-15m``.
-        ranges: begins that may be chosen, each with its name.
-        end: the end of the window as the address has it.
         open_query: parameters of the address that opens the collapsed rows too.
         refresh_seconds: time after which the page asks again; 0 where its window stands still.
     """
@@ -49,10 +47,8 @@ class PageOptions:
     """How a page is drawn.
 
     Attributes:
-        address: of the Prometheus, without a password.
         theme: ``light``, ``dark``, or ``auto`` for the reader's own.
         bases: where links to ``boards``, ``runbooks`` and the ``ledger`` begin, if known.
-        controls: what a served page offers; None for a file.
     """
 
     address: str

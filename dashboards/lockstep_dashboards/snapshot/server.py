@@ -50,11 +50,7 @@ class Request:
 
     @classmethod
     def of(cls, query: str, board: Board) -> "Request":
-        """A request from the part of an address behind the question mark.
-
-        Raises:
-            ValueError: it has too many parameters.
-        """
+        """A request from what is behind the question mark; ValueError for too many parameters."""
         parameters = parse_qs(query, max_num_fields=_MAX_PARAMETERS)
         wishes = tuple(
             (name.removeprefix(_VARIABLE), tuple(values))
@@ -94,11 +90,9 @@ class LiveBoards:
     """Boards over one Prometheus.
 
     Args:
-        boards: those that are served, by their short names.
         refresh_seconds: how long an answer serves all readers of the same address.
         simultaneous: addresses that are asked for at a time; others wait.
-        scrape_seconds: scrape interval; None asks Prometheus.
-        clock: wall clock, in seconds since the epoch.
+        scrape_seconds: None asks Prometheus.
     """
 
     def __init__(
@@ -213,11 +207,7 @@ def _controls(request: Request, scope: Scope, refresh_seconds: float) -> pages.C
 
 
 class BoardServer(SmallServer):
-    """The pages of boards over HTTP, at a host and port; port 0 takes a free one.
-
-    Raises:
-        OSError: the address is taken, or is none of this machine.
-    """
+    """The pages of boards over HTTP, at a host and port; port 0 takes a free one. Or OSError."""
 
     def __init__(self, address: tuple[str, int], boards: LiveBoards) -> None:
         self.boards = boards

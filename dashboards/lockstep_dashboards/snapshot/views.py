@@ -219,14 +219,7 @@ class LegendEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawing:
-    """How a panel is drawn.
-
-    Attributes:
-        view: the template's part: figure, stat, table, bars or message.
-        content: values for that part.
-        figure: what the page's script draws, or None.
-        has_toggles: whether entries of the legend are series that can be hidden.
-    """
+    """How a panel is drawn: a part of the template with its values, or a figure for the script."""
 
     view: str
     content: Mapping[str, Any] = field(default_factory=dict)

@@ -50,11 +50,7 @@ _ROWS = 5000
 
 
 def back_up(engine: sa.Engine, path: Path) -> None:
-    """Writes a store into a file, which is there when all of it is.
-
-    Raises:
-        StoreError: the file cannot be written there.
-    """
+    """Writes a store into a file, which is there when all of it is; or StoreError."""
     if path.exists():
         raise StoreError(f"file {path} is there already; choose another name")
     if not path.parent.is_dir():
@@ -75,12 +71,9 @@ def back_up(engine: sa.Engine, path: Path) -> None:
 
 
 def restore_store(path: Path, dsn: str) -> None:
-    """Fills an empty store from a file of ``back_up``.
+    """Fills an empty store from a file of ``back_up``; StoreError where one of them is another.
 
     Its counters are served from 0 on: increase() takes every fall for a fall to 0.
-
-    Raises:
-        StoreError: the file holds no ledger of this version, or the store is not empty.
     """
     url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
     with (

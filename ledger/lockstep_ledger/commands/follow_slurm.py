@@ -153,11 +153,7 @@ def _check_partitions(names: tuple[str, ...]) -> None:
 
 
 def _default_state(cluster: str) -> Path:
-    """The file of this cluster in the folder that systemd or the user's session gives.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """This cluster's file in the folder that systemd or the user's session gives; or OSError."""
     folder = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
     path = Path(folder) if folder else Path.home() / ".local" / "state" / "lockstep"
     path.mkdir(parents=True, exist_ok=True)

@@ -47,11 +47,7 @@ def read_documents(
     zone: tzinfo,
     warn: Callable[[str], None],
 ) -> Iterator[Document]:
-    """The events of files of a source, as documents for a delivery; sacct's times are in ``zone``.
-
-    Raises:
-        ValueError: a file is none of the source; the text names it.
-    """
+    """Events of files of a source, sacct's times in ``zone``; a ValueError names the file."""
     of_sinfo = {path: _read_sinfo(path) for path in files} if source == "sacct" else {}
     partitions = {name: each for table in of_sinfo.values() for name, each in table.items()}
     for path in files:
@@ -184,14 +180,7 @@ def storing(engine: Engine, client: str) -> Iterator[Send]:
 def deliver(
     documents: Iterable[Document], cluster: str, send: Send, frame: Document | None = None
 ) -> tuple[Counter[str], list[str]]:
-    """Sends everything in batches; returns counts by what became of events, and the refusals.
-
-    Args:
-        documents: the events.
-        cluster: of those that name none.
-        send: gives the answer to a body.
-        frame: members of the last delivery beside its events; it is sent even without any.
-    """
+    """Sends batches, and ``frame`` beside the last; counts what became of events, and refusals."""
     counts: Counter[str] = Counter(stored=0, duplicates=0, refused=0)
     reasons: list[str] = []
     remaining = iter(documents)

@@ -24,11 +24,7 @@ _COLUMNS = ("job", "cluster", "project", "queue", "status", "outcome", "class", 
 
 @contextmanager
 def reading(store: str) -> Iterator[Connection]:
-    """A connection that reads the store, also beside a running ledger.
-
-    Raises:
-        click.UsageError: the store cannot be opened.
-    """
+    """A connection that reads the store, also beside a running ledger; or click.UsageError."""
     try:
         engine = open_store(store, read_only=True)
     except StoreError as error:

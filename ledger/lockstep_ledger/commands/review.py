@@ -61,10 +61,7 @@ class Review:
     """A week of one store.
 
     Attributes:
-        outcomes: number of jobs that ended, by outcome and failure class.
-        failures: number of jobs by failure class and cause.
         nodes: number of failures by the node to blame, with their causes; the worst first.
-        projects: jobs, GPU hours and costs by currency.
         trends: this week and those before it, the oldest first.
         expectation: of the cluster's jobs together, by the failures and checkpoints of the week.
         failed_jobs: id, cluster, class, cause, node and GPU hours lost; the costliest first.
@@ -81,11 +78,7 @@ class Review:
 
 
 def parse_week(text: str) -> date:
-    """The Monday of a week such as 2026-W47.
-
-    Raises:
-        ValueError: the text is not a week.
-    """
+    """The Monday of a week such as 2026-W47; ValueError for any other text."""
     refusal = ValueError(f"{text!r} is not a week; write a year and a week, such as 2026-W47")
     match = _WEEK.fullmatch(text)
     if match is None or int(match[1]) not in KNOWN_YEARS:

@@ -47,13 +47,10 @@ def read_sacct(
     warn: Callable[[str], None] = lambda _: None,
     partitions: Mapping[str, Partition] = MappingProxyType({}),
 ) -> Iterator[Event]:
-    """Events of all jobs of a table.
+    """Events of all jobs of a table; ValueError where the text is none.
 
     The lines are output of sacct with a header, steps and requeues included or not, with times in
     ``zone``; ``warn`` gets a sentence for each row that is left out.
-
-    Raises:
-        ValueError: the text is not such a table.
     """
     table = jobs(rows(lines, warn=warn), zone, partitions)
     found = [each for job in table for each in tasks_of(job)]
@@ -224,8 +221,6 @@ class KnownJob(msgspec.Struct):
     Attributes:
         sent: ids of events, shortened.
         word: digest of what Slurm said of it.
-        end: None while it is open.
-        is_missing: whether accounting no longer knows it.
         repeated: when the feed last said that it still runs.
     """
 
@@ -240,11 +235,9 @@ class FeedState(msgspec.Struct):
     """Until when a feed has asked, and the jobs that are open or ended lately.
 
     Attributes:
-        until: time of the last poll.
-        jobs: by id, as accounting has them.
         queued: when squeue last listed a job that accounting did not know yet, by id. slurmctld
-            tells accounting of a waiting job seconds later, and one that is cancelled before it
-            is eligible lies in no period.
+            tells accounting of a waiting job seconds later, and one that is cancelled before it is
+            eligible lies in no period.
     """
 
     until: float
@@ -255,12 +248,7 @@ class FeedState(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Which jobs are fed.
-
-    Attributes:
-        partitions: the only ones; all where empty.
-        has_cpu_jobs: whether jobs without a GPU count too.
-    """
+    """Jobs that are fed: of these partitions (all where empty), and those without a GPU too."""
 
     partitions: frozenset[str] = frozenset()
     has_cpu_jobs: bool = False
@@ -275,18 +263,16 @@ class Selection:
 
 
 class SlurmFeed:
-    """The feed of one Slurm.
+    """The feed of one Slurm; ``warn`` gets a sentence for each thing that is left out.
 
     Args:
         state: file that remembers where the last poll ended and which jobs are open.
         since_seconds: from when on jobs are told, again too; None goes on as the file says, and
             begins a day ago without it.
-        warn: gets a sentence for each thing that is left out.
-        cluster: as the ledger names it.
+        warn: gets sentences.
+        selection, cluster: of the jobs.
 
     Attributes:
-        num_rows: jobs that the last poll has read.
-        warn: where sentences go.
         answered: events that the ledger took and refused of the poll before.
     """
 
@@ -308,11 +294,9 @@ class SlurmFeed:
         self.answered: dict[str, int] = {}
 
     def poll(self, now_seconds: float) -> Iterator[Event]:
-        """What is new; it counts as sent once ``commit`` is called.
+        """What is new, sent once ``commit`` is called; NoAccountingError where Slurm has none.
 
-        Raises:
-            NoAccountingError: Slurm has no accounting here.
-            subprocess.SubprocessError: sacct failed; a later call reaches back as far.
+        After a SubprocessError of sacct a later call reaches back as far.
         """
         begin, end = max(0.0, self._state.until - _OVERLAP_SECONDS), now_seconds + _AHEAD_SECONDS
         period = (f"--starttime={_slurm_time(begin)}", f"--endtime={_slurm_time(end)}")

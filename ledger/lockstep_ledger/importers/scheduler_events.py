@@ -18,13 +18,9 @@ REPEAT_SECONDS = 86_400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobEvents:
-    """Makes the events of one job of a source.
+    """Makes the events of one job of a source; source, cluster and job id are parts of their ids.
 
-    Args:
-        source: slurm, kubernetes or mlperf; a part of the ids.
-        job_id: name of the job in the ledger.
-        cluster: that it runs in; a part of the ids, for two clusters may use the same numbers.
-        node: source of the event; the scheduler when left out.
+    Two clusters may use the same numbers. The ``node`` is the scheduler when left out.
     """
 
     source: str
@@ -62,12 +58,7 @@ _CAUSES = {"succeeded": "success"}
 
 
 def read_mlperf(path: Path, cluster: str) -> Iterator[Event]:
-    """Events of the run that a log, or a folder of logs, records; any job's log is read.
-
-    Raises:
-        OSError: the log cannot be read.
-        ValueError: it holds no line with a time.
-    """
+    """Events of the run in a log or a folder of logs; OSError, or ValueError without a time."""
     log = read_log(path)
     incident = judge_log(log)
     begin = log.first_sign

@@ -37,12 +37,7 @@ class KindReport(msgspec.Struct, frozen=True):
 
 
 class FeedReport(msgspec.Struct, frozen=True):
-    """One report of a feed: until when it has asked, and counts since its last one.
-
-    Attributes:
-        waiting: events that the ledger has not answered yet.
-        kinds: of objects that it follows, by PLURAL.GROUP.
-    """
+    """A feed's report: until when it has asked, counts since its last, kinds by PLURAL.GROUP."""
 
     source: Literal["slurm", "kubernetes"]
     time: _Number
@@ -105,11 +100,7 @@ CLOCK_SLACK_SECONDS = 2.0
 
 
 class DeliveryError(ValueError):
-    """A request that is refused as a whole; the text says what is wrong and what would be right.
-
-    Attributes:
-        refusal: one of the catalogue's ``REFUSALS``.
-    """
+    """A request that is refused as a whole, by one of ``REFUSALS``; the text says what is right."""
 
     def __init__(self, refusal: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -118,11 +109,7 @@ class DeliveryError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefusedEvent:
-    """One event that is refused: why, and what was sent.
-
-    Attributes:
-        once: of those with the same text here only the first is kept; None keeps each.
-    """
+    """One event that is refused: why, and what was sent; of equal ``once`` the first is kept."""
 
     refusal: str
     reason: str
@@ -135,11 +122,7 @@ class RefusedEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    """The events of one request, in their order, and those that are refused.
-
-    Attributes:
-        feed: what a feed of a scheduler tells of itself.
-    """
+    """The events of one request in their order, those that are refused, and a feed's report."""
 
     events: tuple[Event, ...]
     refused: tuple[RefusedEvent, ...]
@@ -152,16 +135,7 @@ def read_delivery(
     now_seconds: float,
     speaker_of: Callable[[str, str], Speaker] = lambda c, n: replace(OPERATOR, cluster=c, node=n),
 ) -> Delivery:
-    """Events of a request's body, as of whoever speaks.
-
-    Args:
-        body: of the request.
-        now_seconds: wall clock.
-        speaker_of: the speaker of a delivery whose frame names a cluster and a node.
-
-    Raises:
-        DeliveryError: the frame is none, or of another version.
-    """
+    """Events of a request's body, as of whoever speaks; DeliveryError where the frame is none."""
     try:
         document = decode_json(body)
     except DocumentError as error:

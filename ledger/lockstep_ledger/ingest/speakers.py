@@ -36,7 +36,6 @@ class Rule:
     """What speakers of a scope may say.
 
     Attributes:
-        refused: kinds that they do not say of any job.
         relations: to the jobs of which they may say the others.
         has_node: whether a statement is of the speaker's own node alone.
         vouches: whether the bill takes their words on money; else a token's ``projects=`` does.
@@ -142,14 +141,7 @@ OPERATOR = Speaker()
 
 
 def relation(event: Event, holder: str, owner: int | None, speaker: Speaker) -> Relation:
-    """How a speaker is related to a job that is known.
-
-    Args:
-        event: as stamped.
-        holder: token that began the job.
-        owner: the job's user id.
-        speaker: of the event.
-    """
+    """How a speaker is related to a job that is known, by its owner and the token that began it."""
     if event.owner is not None and owner is not None:
         return "own" if event.owner == owner else "foreign"
     if owner is None and holder and holder == speaker.token:

@@ -27,12 +27,7 @@ _EXACT = 2.0**20
 
 
 class Booked(msgspec.Struct, omit_defaults=True):
-    """What counters and windows hold of a job.
-
-    Attributes:
-        rows: of the objectives that follow from the record.
-        observed: histograms that have their one observation.
-    """
+    """What counters and windows hold of a job, and which histograms have its one observation."""
 
     group: tuple[str, str, str, str] = ("", "", "", "")
     counts: list[tuple[tuple[str, ...], float]] = []
@@ -224,12 +219,7 @@ def group_of(counted: Mark) -> Mark:
 
 
 def tally(group: Mark, times: Mapping[int, float]) -> tuple[dict[str, int], list[WindowRow]]:
-    """What a group of marks counts, and when.
-
-    Args:
-        group: of the marks.
-        times: earliest report by number.
-    """
+    """What a group of marks counts, and when, by the earliest report of each number."""
     if not times:
         return {}, []
     what, first = group[0], min(times.values())

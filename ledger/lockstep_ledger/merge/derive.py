@@ -45,14 +45,7 @@ Incidents = Callable[[float, float], Sequence[NodeEvent]]
 
 
 class Derivation:
-    """One derivation of a record.
-
-    Args:
-        facts: of the job.
-        sources: spans of its nodes, of the scheduler and of parts, by name.
-        incidents: of the job; none where left out.
-        timeouts: how long the ledger waits.
-    """
+    """A derivation of a record, from spans of nodes, scheduler and parts by name."""
 
     def __init__(
         self,
@@ -100,15 +93,7 @@ class Derivation:
         return record
 
     def update(self, record: Record, changed: Iterable[Span]) -> bool:
-        """Brings the record up to date where spans of a run that goes on have only grown.
-
-        Args:
-            record: of this derivation; it is changed.
-            changed: spans of nodes.
-
-        Returns:
-            Whether that is all that has to be done.
-        """
+        """Brings up to date a record whose run has only grown; whether that is all to be done."""
         facts, run = self._facts, self.runs[-1] if self.runs else Run()
         if record.status not in {"running", "ended"} or not record.runs or record.runs[-1].end:
             return False

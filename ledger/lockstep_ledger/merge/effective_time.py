@@ -43,12 +43,7 @@ class Interruptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expectation:
-    """What the measured failures and checkpoints let a job expect; None is not measured.
-
-    Attributes:
-        best_interval_seconds: interval of checkpoints with the highest expected ETTR.
-        best_ettr_ratio: expected ETTR with that interval.
-    """
+    """What the measured failures and checkpoints let a job expect; None is not measured."""
 
     failures_per_node_day: float | None = None
     interval_seconds: float | None = None

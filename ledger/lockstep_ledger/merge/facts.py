@@ -39,12 +39,7 @@ class Preemption(msgspec.Struct, array_like=True):
 
 
 class SettledRun(msgspec.Struct, array_like=True):
-    """A run that the ledger waits for no longer.
-
-    Attributes:
-        run_begin: begin of the run; None where it ends the waiting in the queue.
-        time: of the ledger's clock.
-    """
+    """A run no longer waited for, by the ledger's clock; without a begin a wait in the queue."""
 
     run_begin: float | None
     time: float
@@ -55,27 +50,22 @@ class JobFacts(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         ids: by each id of the job, sequence of its first event, and order of the scheduler's.
-        aliases: other names of it.
         instances: name of the Slurm that its number is of, by node and user, where not the job's.
         owner: user id of the first who sent events of it from a node; None where nobody has.
         named: first word of the scheduler on the user id, which holds over all others.
         holder: token that began it.
         wishes: aliases that its nodes state, and that count once the scheduler names its user.
-        is_scheduled: whether a scheduler speaks of it.
         nodes: as it names them.
         claimants: nodes that speak of it by themselves.
-        begun: first of their starts.
         unvouched: claims on money by field that nobody vouches for.
         scheduler: its claims by field, the newest last; those of a run are all there.
         launchers: different claims by field, each with its first event.
         contradictions: source, field, value that does not hold, and the one that does.
         submitted: earliest submission by the scheduler and by others.
-        requeued: newest requeue.
         requeue_waits: newest requeue by the scheduler without a start or end after it.
         heard, received: time of the newest event, and newest receipt of one.
         counts: of checkpoints and restores, by what became of them.
         checkpoint: newest durable one: time and step.
-        booked: what counters and windows hold of it.
     """
 
     cluster: str

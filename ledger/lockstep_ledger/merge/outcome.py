@@ -21,7 +21,6 @@ class Verdict(msgspec.Struct, frozen=True):
     """What became of a run, with the node and rank that decided it.
 
     Attributes:
-        time: of the end that decides; None where there is none.
         is_implied: whether it only follows from the pages of the ranks.
         loser, lost: source and outcome of the word that does not hold.
     """

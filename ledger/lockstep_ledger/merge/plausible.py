@@ -31,14 +31,7 @@ class Refused:
 def implausible(
     event: Event, nodes: Collection[str], num_nodes: int | None, num_spans: int
 ) -> Refused | None:
-    """Why an event cannot be true; None where it may be.
-
-    Args:
-        event: of a job.
-        nodes: that have spans in the job.
-        num_nodes: that the job has by its own word.
-        num_spans: of the job so far.
-    """
+    """Why an event cannot be true, given nodes and spans of its job; None where it may be."""
     reason = _excess(event)
     if reason is None and event.kind in _STARTS and num_spans >= MAX_SPANS:
         reason = f"is one more start than the {MAX_SPANS} that a job may have; start a new job id"

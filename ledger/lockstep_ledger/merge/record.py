@@ -25,9 +25,7 @@ class RunRecord(msgspec.Struct):
         end_time: the latest end that was stated, else the last event.
         heard: newest word on it, up to which its GPU time counts while it goes on.
         is_estimated: whether its GPU time ends with that word, since nobody stated an end.
-        nodes: how many have spans in it.
         requeued_after: why it was needed; empty of the first.
-        gpus: that it holds, or held last.
         allocation: its GPUs by model as a step function of time; without a 0 at last it goes on.
         used_gpu_seconds: by launchers, beside what ``allocation`` says where a scheduler grants it.
         states: its GPU-seconds by goodput state.
@@ -74,12 +72,10 @@ class Record(msgspec.Struct):
     """What became of a job: a function of the set of its events.
 
     Attributes:
-        ids: all by which it is found.
         expected_nodes: how many nodes the job has by its own word; None where nobody says.
         price_per_gpu_hour, currency: as the job declares them; ``costs`` are by currency, at the
             prices of the rate card of this digest, or at the declared one.
         voucher: scheduler, token or nobody, for project, user and GPUs.
-        run_begin: of the newest run.
         machines, machine_gpus: nodes of the newest run, and their GPUs.
         settle_at: ledger's wall clock at which the outcome is settled with what is there.
         disagreements: source, field and value of words that do not hold, and the value that does.

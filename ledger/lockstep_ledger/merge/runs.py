@@ -29,11 +29,7 @@ class Run:
         parts: of the allocation, as the scheduler states them.
         granted, used: by the scheduler and by launchers; ``allocation`` is the heavier one, and
             ``steps`` are its sums.
-        unused: what is granted and not used.
         exceeded: GPUs used and granted, where launchers state more for over a minute.
-        newest: the newest span of each node, by node.
-        has_end: whether anybody stated an end that holds.
-        heard: newest word on it.
         held, micros: GPU-microseconds by state of each span, and their sums.
         words: number of words on the GPUs of each span, as they were when it was derived.
     """
@@ -146,14 +142,7 @@ class Run:
 
 def runs_of(nodes: Iterable[Span], scheduler: Sequence[Span], parts: Iterable[Span], facts: JobFacts
             ) -> list[Run]:  # fmt: skip
-    """The runs of a job by begin.
-
-    Args:
-        nodes: spans of all nodes, in any order.
-        scheduler: its spans in order.
-        parts: of the allocation.
-        facts: of the job.
-    """
+    """The runs of a job by begin, of nodes' spans in any order and the scheduler's in order."""
     granted = [Run(scheduler=span) for span in scheduler if span.has_start]
     orphans: list[Span] = []
     since = [span.begin - SLACK_SECONDS for span in scheduler if span.has_start]

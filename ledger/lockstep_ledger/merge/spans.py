@@ -42,14 +42,11 @@ class Span(msgspec.Struct, omit_defaults=True):
         end: None where nobody stated it.
         bound: begin of the next span of this node, which ends this one at the latest.
         ending: None also where a requeue ended it.
-        end_received: first receipt of its end.
         strays: attempts of ends in it whose starts are not.
         after_requeue: of an end without a start: when the job went back to the queue before.
         heard, alive: newest event, and newest one that is no ``job_finished``.
         is_launched: whether ``job_started`` opened it.
         machine: node that it is on, of a part as it states it.
-        starts: earliest start of each attempt.
-        checkpoints: newest durable ones.
         gpus_started, gpus_reported: time and number, as ``attempt_started`` and ``goodput`` state
             them, where it changes.
         gap: end of the last attempt, until the next begins.
@@ -57,7 +54,6 @@ class Span(msgspec.Struct, omit_defaults=True):
         held: GPU-seconds up to ``held_until``, by which claims in the windows are bounded.
         goodput: highest GPU-seconds of each attempt by state.
         early_seconds: before its begin that its reports may cover: none of the span before.
-        counted: GPU-seconds in the windows.
     """
 
     node: str

@@ -30,12 +30,7 @@ _NUM_CHECKPOINTS = 8
 
 
 class Source:
-    """The spans of a node, of the scheduler, or of a part.
-
-    Attributes:
-        requeue_waits: time of a scheduler's requeue without a start or end after it.
-        changed: numbers of the spans to be saved.
-    """
+    """The spans of a node, of the scheduler, or of a part; ``changed`` are to be saved."""
 
     def __init__(self, name: str, spans: Iterable[Span] = ()) -> None:
         self.name, self.spans = name, list(spans)
@@ -168,11 +163,8 @@ def sweep(
 ) -> tuple[Source, list[WindowRow]]:
     """The spans of all events of a source, and what they add to the windows.
 
-    Args:
-        name: of the source.
-        events: all of them, or with ``prefix`` those from the newest event of its last span on.
-        frame: of the job.
-        prefix: spans of before, which are not changed.
+    With ``prefix``, spans that are not changed, the events are those from its last span's newest
+    one on.
     """
     newest = tuple(prefix[-1].last) if prefix else ()
     ordered = sorted(events, key=order_of)
@@ -274,12 +266,6 @@ def count(span: Span, event: Event, before: float, gpus: float) -> Iterator[Wind
 
     Totals are seconds of ranks; times GPUs over ranks they are GPU-seconds. A total that fell,
     because the page was written anew, adds nothing until it has passed its old height.
-
-    Args:
-        span: that the event belongs to.
-        event: of its node.
-        before: GPUs of the node until the event.
-        gpus: from then on.
     """
     if event.kind == "attempt_ended":
         span.gap = event.time

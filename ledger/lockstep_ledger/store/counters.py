@@ -30,11 +30,7 @@ _CHANGE_COUNTERS = (
 
 @dataclass(slots=True)
 class CounterRow:
-    """One series.
-
-    Attributes:
-        created: wall clock of the ledger at which it was first there, at 0.
-    """
+    """One series, and the ledger's wall clock at which it was first there, at 0."""
 
     number: int
     value: float
@@ -44,11 +40,9 @@ class CounterRow:
 class Counters:
     """All series of the counted families; the writer changes them, scrapes read copies.
 
-    A new group of jobs gets every combination of labels at once, at 0. Names beyond ``MAX_NAMES``
-    and groups beyond ``MAX_GROUPS`` are counted as "other", so that no client can fill the memory.
-
-    Args:
-        clusters: those that are counted by their names; None for any.
+    A new group of jobs gets every combination of labels at once, at 0. Clusters that are not named,
+    and names and groups beyond ``MAX_NAMES`` and ``MAX_GROUPS``, are counted as "other", so that no
+    client can fill the memory.
     """
 
     def __init__(self, clusters: frozenset[str] | None = None) -> None:

@@ -50,11 +50,7 @@ class StoreError(ValueError):
 
 
 def store_url(dsn: str) -> URL:
-    """Address of a store: a path or ``sqlite:///PATH``, or ``postgresql://...``.
-
-    Raises:
-        StoreError: it is neither.
-    """
+    """Address of a store: a path, ``sqlite:///PATH`` or ``postgresql://...``; or StoreError."""
     if "://" not in dsn:
         return URL.create("sqlite", database=str(Path(dsn)))
     # Never the text itself: what cannot be parsed may hold a password anywhere.
@@ -77,15 +73,7 @@ def store_url(dsn: str) -> URL:
 
 
 def open_store(dsn: str, *, read_only: bool = False) -> Engine:
-    """Opens the store, with its tables.
-
-    Args:
-        dsn: as for ``store_url``.
-        read_only: changes nothing; the store must be there already.
-
-    Raises:
-        StoreError: it cannot be opened.
-    """
+    """Opens the store of a ``store_url``, with its tables unless ``read_only``; or StoreError."""
     url = store_url(dsn)
     if url.get_backend_name() == "sqlite" and read_only and not Path(str(url.database)).is_file():
         raise StoreError(f"store {url.database} is not a file; start lockstep ledger serve first")
@@ -103,11 +91,7 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
 
 
 def make_private(path: Path) -> None:
-    """Creates a file that only its user may read; what SQLite adds beside it is as it.
-
-    Raises:
-        StoreError: it cannot be created.
-    """
+    """Creates a file that only its user may read, as what SQLite adds beside it; or StoreError."""
     if str(path) == ":memory:":
         return
     try:
@@ -121,11 +105,7 @@ def make_private(path: Path) -> None:
 
 @contextmanager
 def explained(engine: Engine) -> Iterator[None]:
-    """Turns an error of the database into a sentence, without the password in the address.
-
-    Raises:
-        StoreError: the database failed.
-    """
+    """Turns an error of the database into a StoreError, without the password in the address."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:  # a backup speaks to the driver itself
@@ -225,11 +205,7 @@ def _refusal(engine: Engine) -> StoreError:
 
 @contextmanager
 def writer_lock(engine: Engine) -> Iterator[None]:
-    """Holds the store for this process: two writers would count events twice.
-
-    Raises:
-        StoreError: another ledger writes to this store.
-    """
+    """Holds the store for this process: two writers would count twice. StoreError if one does."""
     if engine.dialect.name == "sqlite":
         descriptor = os.open(f"{engine.url.database}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -258,10 +234,9 @@ _TICK_SECONDS = 0.25
 
 @contextmanager
 def checkpoint_beside(engine: Engine) -> Iterator[None]:
-    """Copies what was committed into the file during the block, four times a second at most.
+    """Copies what was committed into SQLite's file during the block, four times a second at most.
 
     A commit does the rest itself once the log has its full length; then little is left to copy.
-    With PostgreSQL there is nothing to do.
     """
     if engine.dialect.name != "sqlite":
         yield

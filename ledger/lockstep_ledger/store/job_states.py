@@ -41,11 +41,9 @@ class JobState:
 
     Attributes:
         record: as it was last saved; None of a job that is new.
-        pending: events of this transaction.
         derivation: of the record, while nothing but the growth of its newest run has changed.
         touched: names of sources that have spans to be saved.
         begins_anew: whether it is derived from all of its events, after it was joined.
-        num_spans: of all sources, as they were last derived.
     """
 
     facts: JobFacts
@@ -72,11 +70,7 @@ class JobState:
 
 
 def load(connection: Connection, row: Row[Any]) -> JobState:
-    """The state of a job from its rows.
-
-    Raises:
-        ValueError: they cannot be read.
-    """
+    """The state of a job from its rows; ValueError where they cannot be read."""
     state = JobState(_decode_facts(row.facts), record=record_of_json(row.state))
     by_node: dict[str, list[Span]] = defaultdict(list)
     for span in connection.execute(_SPANS, {"number": row.number}):

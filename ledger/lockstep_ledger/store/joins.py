@@ -54,13 +54,7 @@ def _voice(source: str, owner: int | None) -> str:
 
 @dataclass(slots=True)
 class Joins:
-    """Finds the job of an event, and joins and parts jobs in a transaction.
-
-    Args:
-        memory: jobs in memory and in the store.
-        changed: jobs that the transaction changes, by number.
-        rows: of events that it will store.
-    """
+    """Finds the job of an event, and joins and parts jobs in a transaction."""
 
     memory: KnownJobs
     connection: Connection

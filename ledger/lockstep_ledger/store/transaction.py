@@ -51,12 +51,7 @@ _ADD_EVENTS, _ADD_SLO_EVENTS, _ADD_AMENDMENTS = (
 
 @dataclass(slots=True)
 class Submission:
-    """The events of one request, and what became of them.
-
-    Attributes:
-        refused: those that were refused by themselves, and later those that do not fit their job.
-        duplicates: number of events that were stored before.
-    """
+    """The events of one request, and what became of them; more of them are refused when written."""
 
     events: Sequence[Event] = ()
     refused: list[RefusedEvent] = field(default_factory=list)
@@ -78,7 +73,6 @@ class WriterState:
 
     Attributes:
         pins: the node of each agent's token that names none.
-        sequence, num_jobs: highest numbers given to an event and to a job.
     """
 
     timeouts: SettleTimeouts
@@ -368,14 +362,8 @@ def write_isolated(
 ) -> None:
     """Writes submissions in one transaction; if an event makes that fail, in smaller ones.
 
-    The batch is halved until the event is found, which becomes a dead letter.
-
-    Args:
-        write: stores all that it is given or, by an error, nothing.
-        submissions: filled in with what became of them.
-
-    Raises:
-        sqlalchemy.exc.SQLAlchemyError: the store failed; it may hold a part of the submissions.
+    The batch is halved until the event is found, which becomes a dead letter. On a SQLAlchemyError
+    the store has failed; it may hold a part of the submissions.
     """
     try:
         write(submissions)

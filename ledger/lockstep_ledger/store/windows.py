@@ -26,12 +26,7 @@ _MAX_READ = 2000  # a record is decoded in some ten microseconds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """The promise of one job.
-
-    Attributes:
-        deadline_time: wall clock by which it has to be done.
-        tokens: that it is to be trained on by then.
-    """
+    """The promise of one job: its tokens by a wall clock."""
 
     cluster: str
     job_id: str
@@ -45,8 +40,6 @@ class WindowCounts:
 
     Attributes:
         slo: (good, total) by cluster, class of jobs, objective and window.
-        jobs: number of unsettled jobs by cluster and status.
-        jobs_aside: number of jobs that cannot be settled.
         targets: of running jobs, the newest first.
         ends: end of each job of the last day by cluster, id, outcome and class of failure.
     """

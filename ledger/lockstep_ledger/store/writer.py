@@ -52,9 +52,7 @@ class StoreWriter:
 
     Args:
         engine: an open store, locked by this process.
-        timeouts: how long jobs wait for what is missing.
         groups: groups of jobs that are there at 0 before any job is.
-        clock: wall clock in seconds.
         clusters: those that are counted by their names; any other is "other". None for any.
         pricing: by which jobs are priced, those of before too where another card priced them.
     """
@@ -114,12 +112,10 @@ class StoreWriter:
         return self._state.sequence
 
     def write(self, submissions: Sequence[Submission]) -> None:
-        """Stores all submissions and fills in what became of them.
+        """Stores all submissions in one transaction and fills in what became of them.
 
-        That is one transaction, unless an event cannot be stored: it becomes a dead letter then.
-
-        Raises:
-            sqlalchemy.exc.SQLAlchemyError: the store failed; what it holds is stored for good.
+        An event that cannot be stored becomes a dead letter. On a SQLAlchemyError the store has
+        failed; what it holds is stored for good.
         """
         write_isolated(self._write, submissions)
         self._state.memory.trim(_MAX_CACHED_JOBS)
@@ -199,13 +195,8 @@ class LeadLostError(SQLAlchemyError):
 class SharedWriter:
     """The leader's writer while this ledger leads; else deliveries go into the inbox.
 
-    With SQLite, whose file is locked for the process, this ledger always leads. All methods but
-    the properties are called by one thread.
-
-    Args:
-        engine: an open store.
-        open_writer: makes a writer that has loaded what the store holds.
-        retention: what is kept for how long; everything for ever when left out.
+    With SQLite, whose file is locked for the process, this ledger always leads. All methods but the
+    properties are called by one thread.
 
     Attributes:
         bases: what counters held when the store was restored, by number: they are served without.
@@ -285,11 +276,7 @@ class SharedWriter:
         self._step_down()
 
     def write(self, submissions: Sequence[Submission]) -> None:
-        """Stores submissions, or leaves them for the leader.
-
-        Raises:
-            sqlalchemy.exc.SQLAlchemyError: the store failed; what it holds is stored for good.
-        """
+        """Stores submissions, or leaves them for the leader; raises as ``StoreWriter.write``."""
         with self._asking():
             if self._writer is not None:
                 # What a node has sent before to another ledger comes first.
@@ -302,10 +289,7 @@ class SharedWriter:
             self._written_seconds = time.monotonic()
 
     def settle_due(self) -> int:
-        """The work between deliveries: leads where nobody does, empties the inbox, settles jobs.
-
-        Returns how many jobs are settled.
-        """
+        """Leads where nobody does, empties the inbox, settles jobs; returns how many jobs."""
         with self._asking():
             if time.monotonic() - self._written_seconds > _PROBE_SECONDS:
                 with self._engine.begin() as connection:

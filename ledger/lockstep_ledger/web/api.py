@@ -57,12 +57,7 @@ _BUSY = {"error": "too many questions at once; ask again later"}
 
 
 class Readers:
-    """Lets readers in and turns what is wrong with a question into an answer.
-
-    Args:
-        tokens: of readers.
-        max_threads: number of questions that are answered at once; some more may wait.
-    """
+    """Lets readers in, some at a time, and answers what is wrong with a question."""
 
     def __init__(self, tokens: Tokens, max_threads: int) -> None:
         self._tokens, self._threads = tokens, anyio.CapacityLimiter(max_threads)
@@ -93,11 +88,7 @@ class Readers:
 
 
 def read_filters(request: Request) -> dict[str, str]:
-    """Filters of jobs in a query.
-
-    Raises:
-        QueryError: a parameter is none, or a value is not of its vocabulary.
-    """
+    """Filters of jobs in a query; QueryError for one that is none, or not of its vocabulary."""
     given = read_parameters(request, (*queries.FILTERS, *_PAGING))
     filters = {name: value for name, value in given.items() if name not in _PAGING}
     for name, value in filters.items():
@@ -110,11 +101,7 @@ def read_filters(request: Request) -> dict[str, str]:
 
 
 def read_number(request: Request, name: str, highest: int = _MAX_NUMBER) -> int | None:
-    """A whole number from 1 on in a query; None where it is not given.
-
-    Raises:
-        QueryError: it is none.
-    """
+    """A whole number from 1 on in a query, None where it is not given; or QueryError."""
     text = request.query_params.get(name, "")
     if not text:
         return None
@@ -137,11 +124,7 @@ def job_page(engine: Engine, pricing: Pricing, request: Request) -> dict[str, An
 
 
 def one_job(engine: Engine, pricing: Pricing, request: Request) -> dict[str, Any] | None:
-    """Everything of the job that the path names; None where there is none.
-
-    Raises:
-        QueryError: several clusters have a job of this id, and the query names none.
-    """
+    """Everything of the job that the path names; QueryError where several clusters have one."""
     job_id, cluster = request.path_params["job_id"], request.query_params.get("cluster")
     if "\0" in f"{job_id}{cluster}":
         return None
@@ -218,11 +201,7 @@ class BillsApi:
 
 
 def read_parameters(request: Request, names: Sequence[str]) -> dict[str, str]:
-    """The parameters of a query that have a value.
-
-    Raises:
-        QueryError: one is unknown.
-    """
+    """The parameters of a query that have a value; QueryError for an unknown one."""
     given = {name: value for name, value in request.query_params.items() if value}
     for name in given:
         if name not in names:

@@ -44,12 +44,9 @@ FAMILIES = metrics_of(Endpoint.LEDGER)
 class Exposition:
     """Renders scrapes.
 
-    A new series is served as 0 for a time, for Prometheus sees no increase in a series whose first
-    sample is 1 already. The time begins at its creation, which the store holds, so a restart
-    never takes a value back.
-
-    Args:
-        hold_seconds: how long, a little more than the longest scrape interval.
+    A new series is served as 0 for a little more than the longest scrape interval: Prometheus sees
+    no increase in one whose first sample is 1. The time begins at its creation, which the store
+    holds, so a restart never takes a value back.
     """
 
     hold_seconds: float

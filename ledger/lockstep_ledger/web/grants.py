@@ -25,10 +25,8 @@ class Grant:
 
     Attributes:
         scope: one of ``WRITER_SCOPES``, ``reader``, or empty for any writer.
-        clusters, projects: the only ones; all where None.
         owner: user id that is stamped on every event of a launcher.
         node: of an agent, the only one; every one with ``*``, the first it speaks of where empty.
-        name: begin of the token's digest.
         taken: nodes that other tokens have for themselves.
     """
 
@@ -47,11 +45,7 @@ class Grant:
         return {name: values for name, values in limits.items() if values is not None}
 
     def speaker(self, cluster: str, node: str) -> Speaker:
-        """Who speaks with this token, in a delivery of a cluster and a node.
-
-        Raises:
-            DeliveryError: the node has a token of its own, or the token is another node's.
-        """
+        """Who speaks with this token of a cluster and a node; DeliveryError for another's node."""
         scope: Scope = self.scope or "operator"  # type: ignore[assignment]  # of WRITER_SCOPES
         if node != self.node and (self.node or node in self.taken) and self.node != EVERY_NODE:
             whose = f"this token is of {self.node!r}" if self.node else "it has a token of its own"
@@ -108,11 +102,7 @@ def _token(authorization: str) -> bytes:
 
 
 def read_tokens(path: Path | None, scopes: tuple[str, ...]) -> Tokens:
-    """The tokens of a file for these scopes; none without a file.
-
-    Raises:
-        ValueError: one sentence on what is wrong with it, with the number of the line.
-    """
+    """The tokens of a file for these scopes, none without a file; a ValueError has the line."""
     grants: dict[str, Grant] = {}
     for line in read_token_lines(path) if path else ():
         try:

@@ -52,10 +52,8 @@ class _Waiting:
 class GroupCommit:
     """The writer's thread: commits what has queued, then answers; between, it settles jobs.
 
-    Args:
-        writer: used by this thread alone from the start on.
-        on_end: called when the thread ends, also by an error of ours: the program ends then too,
-            and its supervisor starts it again.
+    ``on_end`` is called when it ends, also by an error of ours: the program ends then too, and its
+    supervisor starts it again.
     """
 
     def __init__(self, writer: SharedWriter, on_end: Callable[[], None] = lambda: None) -> None:
@@ -94,12 +92,7 @@ class GroupCommit:
         return ""
 
     async def submit(self, submission: Submission) -> None:
-        """Returns once the submission is on the disk.
-
-        Raises:
-            BusyError: too much has queued.
-            StoreUnavailableError: the database failed; nothing is stored.
-        """
+        """Returns once the submission is on the disk; raises BusyError or StoreUnavailableError."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(submission, loop, loop.create_future())
         try:

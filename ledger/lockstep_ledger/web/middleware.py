@@ -51,15 +51,8 @@ def _objection_to_body(headers: Headers) -> str:
 class AccessLog:
     """Logs each request once it is answered, counts answers, and refuses foreign requests.
 
-    Whoever has an accepted token has a rate of his own: strangers behind the same address do not
-    use it up. Probes are always answered.
-
-    Args:
-        hosts: by which the ledger is called.
-        digest: of the token of a header, empty where it is not accepted.
-
-    Attributes:
-        answers: number of answers by class, such as 2xx.
+    Whoever has an accepted token, by ``digest``, has a rate of his own: strangers behind the same
+    address do not use it up. Probes are always answered. Of ``answers`` the keys are such as 2xx.
     """
 
     app: ASGIApp

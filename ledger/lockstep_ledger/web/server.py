@@ -22,12 +22,7 @@ _MAX_SENDING = 16
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One open connection.
-
-    Attributes:
-        close: ends it at once, whatever it does.
-        deadline_seconds: monotonic clock at which it is closed.
-    """
+    """One open connection, closed at once by ``close``, or at a deadline of the monotonic clock."""
 
     client: str
     close: Callable[[], None]

@@ -20,7 +20,6 @@ class Judgement:
     """Outcome and blame before the times are added.
 
     Attributes:
-        group: the node, where that is named.
         first: lines of the first cause; None where no line is the cause by itself.
     """
 

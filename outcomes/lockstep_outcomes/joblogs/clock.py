@@ -24,12 +24,7 @@ _MOST_BOUNDS = 4096
 
 @dataclass(slots=True)
 class _Run:
-    """Lines in a row that name the same kind of time.
-
-    Attributes:
-        latest: before it or in it, over all lines so far.
-        first_latest: the latest of its first few lines.
-    """
+    """Lines in a row that name one kind of time: the latest up to them, and of their first few."""
 
     zoned: bool
     latest: float
@@ -136,7 +131,6 @@ class Clock:
         year: of times that leave it out.
 
     Attributes:
-        last: time read last, in the order of the log.
         shared_ahead_seconds: offset by the job's other files, for a file that shows none itself.
     """
 
@@ -166,12 +160,7 @@ class Clock:
         return len(self._latest) > 1 and self.ahead_seconds is None
 
     def parse(self, text: str, *, is_of_job: bool = True) -> Stamp | None:
-        """The time in a line; None where it has none.
-
-        Args:
-            text: the line.
-            is_of_job: whether it is a sign of the job's life, and not of one who watches it.
-        """
+        """The time in a line, None where it has none; a sign of the job itself ``is_of_job``."""
         stamp = find_stamp(text, self._year)
         if stamp is not None and is_of_job:
             self.observe(stamp)

@@ -37,9 +37,8 @@ class Kind:
     """A kind of line.
 
     Attributes:
-        blame: whom it names when few ranks print it, a group being the node. A kind that names
-            the workload or nobody does so however few they are.
-        says: the cause in a few words, for a sentence.
+        blame: whom it names when few ranks print it, a group being the node. A kind that names the
+            workload or nobody does so however few they are.
         literals: bytes of which a matching line holds at least one.
     """
 

@@ -17,12 +17,7 @@ Hit = tuple[int, int]
 
 
 class LiteralSearch:
-    """A search for literals, each with the kinds of line that may hold it.
-
-    Args:
-        kinds: indices of the kinds by literal.
-        at_once: whether the package may be used, where it is installed.
-    """
+    """A search for literals, each with the kinds of line that may hold it, by their index."""
 
     def __init__(self, kinds: Mapping[bytes, Sequence[int]], *, at_once: bool = True) -> None:
         self._literals, self._kinds = tuple(kinds), tuple(kinds.values())

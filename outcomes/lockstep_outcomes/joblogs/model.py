@@ -26,13 +26,11 @@ class Finding:
     """All lines of one kind that say the same.
 
     Attributes:
-        kind: name in ``kinds.KINDS``.
         key: what they have in common beyond the kind: the exception, the collective, the Xid.
         ranks: ranks that printed it, ascending, as far as known; an exit belongs to the rank that
             ended.
         num_origins: processes that printed it, by their prefixes; 0 when no line has one.
         order: position of the first one among all lines; ``last_order`` of the last one.
-        is_mild: whether each line calls itself a warning or less.
     """
 
     kind: str
@@ -53,14 +51,12 @@ class JobLog:
     """A whole log. Times are seconds since 1970, None where no line tells them.
 
     Attributes:
-        files: names of the files, in the order of reading.
         world_size: as logged, or one more than the highest rank; None when no line names either.
         first_sign: first time in it; of the ranks' initialisation where that is logged.
         training_start: start of training by MLPerf's log, else the first progress.
         last_progress: time of the last step, evaluation, checkpoint or logged end of training.
         last_work: kind of that: step, block, epoch, evaluation, checkpoint, start or stop.
         restart_order: position of the last line about a restart of the ranks; -1 without one.
-        run_stop: end of training as logged.
         run_status: how training ended as logged, such as success or aborted; None where it said
             nothing, or went on afterwards.
         withdrawn_by: kind of work that came after words of success.
@@ -72,7 +68,6 @@ class JobLog:
             calls the job running.
         enqueued: collectives that each rank had entered when its watchdog printed them.
         timeouts: number, kind and size of the collective that each rank timed out in.
-        notes: sentences about what could not be read.
         num_known_lines: lines of any kind that says something about a job.
         num_severe: lines that call themselves an error, of which ``num_unknown`` were not
             understood; ``first_unknown`` is the first of these.
@@ -118,12 +113,7 @@ class JobLog:
 
 
 def log_files(path: Path) -> list[Path]:
-    """The log itself, or the logs of a folder and those below it, by name.
-
-    Raises:
-        OSError: the folder cannot be read.
-        ValueError: there are more than 20,000 files.
-    """
+    """The log, or the logs of a folder and those below; OSError, or ValueError beyond 20,000."""
     if path.is_file():
         return [path]
     files = [file for file in _walk(path) if file.suffix in SUFFIXES or not file.suffix]

@@ -138,10 +138,8 @@ class Incident:
 
     Attributes:
         blame: rank, group (a node), workload, nobody, or unknown.
-        cause: name of the first cause in ``kinds.KINDS`` or one of this module's; None when the
-            log names none.
-        failure_class: None unless it failed.
-        evidence: lines that support it, the first cause first.
+        cause: name of the first cause in ``kinds.KINDS`` or one of this module's; None when the log
+            names none.
         ended: time at which the resource manager ended the ranks, else the last time in the log;
             seconds since 1970.
     """
@@ -163,13 +161,7 @@ class Incident:
 
 
 def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
-    """The incident of a log.
-
-    Args:
-        log: what was read.
-        now_seconds: wall clock, which distinguishes a running job from one that fell silent; None
-            for a log that is complete.
-    """
+    """The incident of a log; by ``now_seconds`` a running job is none that fell silent."""
     return _with_times(log, _judge(log, now_seconds))
 
 

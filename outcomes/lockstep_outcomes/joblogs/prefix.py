@@ -80,11 +80,7 @@ _SEARCHED_CHARACTERS = 260
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The process that printed a line, as far as the line names it.
-
-    Attributes:
-        task: label of a launcher: a rank under srun alone, a node where torchrun runs below it.
-    """
+    """The process that printed a line; its task is a rank under srun, a node under torchrun."""
 
     rank: int | None = None
     task: int | None = None
@@ -97,7 +93,6 @@ class Stamp:
     """A time in a line: seconds since 1970, taken for UTC unless the line names a zone.
 
     Attributes:
-        zoned: whether the zone is certain.
         is_marker: whether a script or a manager printed it at that very moment.
         pair_seconds: the same moment by the line's other clock; None where the line has one only.
     """

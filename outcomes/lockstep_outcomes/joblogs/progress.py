@@ -25,7 +25,6 @@ class JobEnd:
 
     Attributes:
         status: how it ended; None when it reported nothing, or worked on afterwards.
-        stop: time of that line; ``order`` is its position.
         is_final: whether it is an explicit status, which no later line withdraws.
         planned_minutes: after which it ended itself as it was configured to.
         runtime_seconds: of the training, by the trainer's summary.
@@ -108,12 +107,7 @@ _UNINFORMATIVE_KINDS = frozenset({"watcher", "clock_marker", "num_nodes"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MilestoneLine:
-    """A line of a known kind.
-
-    Attributes:
-        stamp: time of the line, else of the last line before it that has one.
-        own: time of the line itself.
-    """
+    """A line of a known kind; its ``stamp`` is that of an earlier line where it has none."""
 
     name: str
     match: re.Match[str]
@@ -132,12 +126,9 @@ class Milestones:
         start: time at which training began; ``num_starts`` counts MLPerf's.
         progress: time of the last step, evaluation or end; ``progress_order`` is its line.
         untimed_seconds: stated durations of the steps since ``progress``, whose lines have no time.
-        is_untimed: whether its own line has no time.
         bounded: time of the first line after ``progress`` that has one.
         work: kind of the last work: start, step, block, epoch, evaluation, checkpoint or stop.
-        end: the job's own report of its end.
         worlds: the largest world size that each step of the launcher stated.
-        enqueued: collectives that each origin had entered.
         timeouts: number, kind and size of the collective that timed out, by origin.
         watched: time of the scheduler's last line that calls the job running, and of its first one
             since the last progress.

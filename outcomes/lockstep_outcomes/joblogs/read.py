@@ -329,9 +329,7 @@ _TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d{1,6})/(?:stdout|stderr)\.log")
 def read_log(path: Path) -> JobLog:
     """Everything that a job's log says, in memory that does not grow with the log.
 
-    Raises:
-        OSError: a file or the folder cannot be read.
-        ValueError: no log was given, one cannot be read, or logs of several runs.
+    Raises OSError where it cannot be read; ValueError without a log, or for several runs' logs.
     """
     files = log_files(path)
     if not files:

@@ -91,8 +91,6 @@ class LogLine:
     """A line and its position.
 
     Attributes:
-        number: of the line in its file, from 1.
-        data: block that holds it, from ``start`` on.
         floor: end of the line before it that was parsed; no time is searched before that.
     """
 
@@ -111,10 +109,8 @@ class LineGroup:
     """Lines of one kind and key, while they are gathered; ``line`` is the first one.
 
     Attributes:
-        origins: processes that printed them, in order.
         named_ranks: ranks that the lines name, whoever printed them.
         order: position of the first line among all lines of all files, ``last_order`` of the last.
-        is_mild: whether each line calls itself a warning or less.
     """
 
     kind: Kind
@@ -243,13 +239,7 @@ def _is_mild(line: LogLine) -> bool:
 
 
 class Scan:
-    """State of reading one log; ``add`` its blocks in order.
-
-    Args:
-        name: of the file, for evidence.
-        first_order: order of the file's first line among the lines of all files.
-        rank: in the name of the file; None where it names none.
-    """
+    """State of reading one log, its blocks in order; ``rank`` is that in the name of the file."""
 
     def __init__(
         self, name: str, clock: Clock, first_order: int = 0, rank: int | None = None

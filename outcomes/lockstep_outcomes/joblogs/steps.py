@@ -15,9 +15,7 @@ class StepWords:
     """The words of some frameworks.
 
     Attributes:
-        source: frameworks that print them.
         meaning: a step's seconds, the seconds since the line before, or steps per second.
-        unit_seconds: length of the printed unit.
     """
 
     source: str
@@ -97,7 +95,6 @@ class StepSeries:
     Attributes:
         seconds: durations as the log states them; ``numbers`` of the steps, ``blocks`` how many
             steps each is the mean of, ``gaps`` the time since the line before, 0 where unknown.
-        clocked_seconds: durations between the times of two lines.
         first_number: number of the first step; ``last_number`` is the highest one.
     """
 
@@ -117,13 +114,7 @@ class StepSeries:
     _loss_samples: object = None
 
     def add(self, number: int, took: StepTime | None, clock_seconds: float | None) -> None:
-        """Adds a line about a step; lines of one step beyond the first are left out.
-
-        Args:
-            number: of the step, as the job counts.
-            took: what the line says it took.
-            clock_seconds: time of this very line by any clock; None where it has none.
-        """
+        """Adds a line about a step and what it took, if it is the first of the step."""
         previous = self._previous
         self.first_number = number if self.first_number is None else self.first_number
         if previous is not None and number == previous[0]:

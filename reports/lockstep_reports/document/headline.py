@@ -39,11 +39,7 @@ _OUTSIDE_ENDS = frozenset({"cancelled", "preempted", "time_limit", "not_converge
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding about a job: its severity, a sentence, and the sentences that belong to it.
-
-    Attributes:
-        lost_ratio: share of the run that the job lost by it, where that is known.
-    """
+    """A finding: a sentence with others that belong to it, and the share of the run lost by it."""
 
     severity: Severity
     sentence: str

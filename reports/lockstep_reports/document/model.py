@@ -32,11 +32,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    Attributes:
-        columns: names; the first ``num_texts`` hold text, the others numbers.
-    """
+    """A table; the first ``num_texts`` of its columns hold text, the others numbers."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -78,11 +74,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture for a page: HTML, drawn only where it is shown.
-
-    Attributes:
-        by_plotly: whether the page needs the script of plotly for it.
-    """
+    """A picture for a page: HTML, drawn only where it is shown, perhaps by plotly's script."""
 
     name: str
     draw: Callable[[], str]
@@ -94,12 +86,7 @@ Block: TypeAlias = Sentences | Table | Shares | Figure
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of a document under a title.
-
-    Attributes:
-        hint: how to read it; shown in pages.
-        is_brief: whether text formats show it too, and not pages alone.
-    """
+    """A part of a document; text formats show what ``is_brief``, pages a hint how to read it."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -112,15 +99,8 @@ class Document:
     """A report.
 
     Attributes:
-        name: of the job or the log.
-        headline: the most severe finding in one short sentence.
-        severity: what the headline is about; it gives the report its colour.
-        facts: what was read, in a few words each.
-        cards: the key figures, most important first.
         advice: what to do next, most urgent first; empty when there is nothing to do.
         remarks: how the job ended, and what was not read or judged.
-        links: texts and addresses of further files, for pages.
-        published: the same as plain values.
         durations: seconds [steps] of the whole step, named ``step``, and of each phase.
         key_figures: figures of the run that a comparison puts side by side, by name with unit.
         trace_events: gives Chrome trace events, with the names of their tracks.

@@ -21,12 +21,9 @@ _TIMEOUT_SECONDS = 300.0
 
 
 def write_board(report: Report, prometheus: str | None, path: Path) -> None:
-    """Writes what the board of the job showed from its first sign to its last.
+    """Writes what the board of the job showed from its first sign to its last; or ValueError.
 
     ``lockstep dashboards snapshot`` draws it, in a process: components meet in files.
-
-    Raises:
-        ValueError: Prometheus or the times of the report are missing, or the snapshot fails.
     """
     if prometheus is None:
         raise ValueError(
@@ -112,12 +109,9 @@ def add_format_options(command: Command) -> Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Path of each format that is written, ``-`` for standard output.
+    """Path of each format that is written, ``-`` for standard output; two at one are a ValueError.
 
     ``board`` is a snapshot that lies next to them; the HTML page links to it.
-
-    Raises:
-        ValueError: two formats have the same path, or both standard output.
     """
 
     paths: Mapping[str, Path]

@@ -54,13 +54,10 @@ class JobRow:
     """One job now; None where nothing is recorded.
 
     Attributes:
-        owner: the project that declares it.
         gpus, lost_gpus: of the job, and those whose time is lost now.
         verdict: why, in a few words; empty of a job that does well.
-        quiet_seconds: since the last progress of its median rank.
         pace_ratio: tokens a second over those of its best hour of the last day.
         productive_ratio: share of its ranks' time that was productive lately.
-        pages: alerts that fire and wake somebody.
     """
 
     cluster: str
@@ -92,11 +89,7 @@ class ClusterSnapshot:
 
 
 class ClusterSource:
-    """The jobs that the recording rules of a Prometheus know of, a dozen queries for all of them.
-
-    Args:
-        now: seconds since the epoch at which it is asked.
-    """
+    """The jobs that the recording rules of a Prometheus know of, by a dozen queries for all."""
 
     def __init__(self, url: str, now: Callable[[], float] = time.time) -> None:
         self._server, self._now = Prometheus(url), now

@@ -33,8 +33,6 @@ class RankRow:
             or failed.
         lag_seconds: own work per step beyond the median of its job.
         wait_seconds: synchronisation per step, from own arrival to completion.
-        quiet_seconds: time since its last progress.
-        other_seconds: time per step in no marked phase.
         step_times: durations of the newest steps, oldest first, in seconds.
         clock: whose clock these times are by; lags are those among ranks with the same one.
     """
@@ -58,12 +56,7 @@ class RankRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """All ranks at one moment, worst first.
-
-    Attributes:
-        wall_seconds: wall clock.
-        state: of the job, as ``lockstep jobs`` says it; empty where several are shown.
-    """
+    """All ranks at one moment, worst first; the state is that of the job if one is shown."""
 
     title: str
     wall_seconds: float
@@ -182,11 +175,7 @@ _SPARK_CEILING_RATIO = 2.0  # a median step is half as high, so that longer ones
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """A snapshot for rich; it asks the console for its size each time it is drawn.
-
-    Attributes:
-        max_rows: number of rows at most; None for as many as the terminal is high.
-    """
+    """A snapshot for rich; it asks the console for its size each time it is drawn."""
 
     snapshot: Snapshot
     max_rows: int | None = None

@@ -63,7 +63,6 @@ class _Computed:
     """One type of computation as a dense block.
 
     Attributes:
-        ops: operations [stages, shards, batches].
         part: number of the stage's model part (chunk) of each batch [batches].
         seconds: [stages, shards, batches, replicas, steps].
     """

@@ -28,12 +28,7 @@ _PAIRS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Kind:
-    """One kind of operation whose members end together.
-
-    Attributes:
-        groups: the operations of each group [members].
-        over_replicas: whether the replicas end together too.
-    """
+    """One kind of operation whose members end together, all replicas too or each by itself."""
 
     name: str
     groups: tuple[Integers, ...]
@@ -150,7 +145,6 @@ class Clocks:
             stays: seconds, [stages, shards, replicas].
         residual_seconds: how far apart ranks still leave a collective, median; None without a
             collective that ranks leave together.
-        residual_p95_seconds: the same, 95th percentile.
     """
 
     offset_seconds: Matrix
@@ -163,10 +157,7 @@ def align_clocks(grid: Grid, min_offset_seconds: float = MIN_OFFSET_SECONDS) -> 
 
     A clock shifts all of a rank's times. So it is set back only where more kinds of collectives
     come together by that than are torn apart: a rank that is late out of one kind has a clock that
-    is right.
-
-    Raises:
-        NoReplayError: no step is left.
+    is right. Where no step is left it raises NoReplayError.
     """
     kinds = joint_kinds(grid)
     end = grid.end.astype(np.float64)

@@ -35,10 +35,8 @@ class Grid:
         order, stage, shard, chunk, model_chunk, batch: of each operation [operations].
         rank: global rank [stages, shards, replicas]; -1 where none was recorded.
         replicas: data-parallel coordinates [replicas].
-        steps: step numbers [steps].
         start: seconds from the step's begin, [operations, replicas, steps].
         duration: seconds, [operations, replicas, steps].
-        notes: sentences about what was left out.
     """
 
     types: tuple[str, ...]
@@ -172,12 +170,9 @@ _CLOCK_SLACK_SECONDS = 5e-5
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RankStep:
-    """The first step of the first replica on one rank.
+    """The first step of the first replica on one rank, ``in_order`` of start, number and type.
 
-    Attributes:
-        in_order: its operations by (start, order, name of the type).
-        start: of the operations of all ranks: seconds from the step's begin [operations].
-        end: in the same way.
+    Start and end are of all ranks' operations: seconds from the step's begin [operations].
     """
 
     grid: Grid

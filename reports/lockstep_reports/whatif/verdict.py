@@ -63,14 +63,7 @@ def worst_ranks(what_if: WhatIf) -> Flags | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowPart:
-    """Who slowed a job: a ``rank``, ``group`` or ``stage``.
-
-    Attributes:
-        group: name of the group; None for ranks that share none.
-        cause: why it is slow, where that is known.
-        explanation: what the replay says without its slowness.
-        doubts: sentences to add to the evidence.
-    """
+    """Who slowed a job: a ``rank``, ``group`` or ``stage``, with doubts about it."""
 
     kind: str
     group: str | None
@@ -363,12 +356,7 @@ def _workload(what_if: WhatIf, summary: str) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Replayed:
-    """The result of a replay.
-
-    Attributes:
-        what_if: the answers; None when the trace cannot be replayed.
-        why_not: a sentence why it cannot; None when it can.
-    """
+    """The result of a replay: the answers, or the sentence why there are none."""
 
     what_if: WhatIf | None
     why_not: str | None

@@ -52,8 +52,6 @@ class Save:
     Attributes:
         failure: why it failed, the same on every rank; None when it succeeded.
         is_invalid: whether it failed because what was written was read back otherwise.
-        seconds: duration of the write.
-        size_bytes: of this rank's own shards.
     """
 
     step: int
@@ -66,11 +64,8 @@ class Save:
 class Checkpointer:
     """The checkpoints of one run. Every rank has one and calls the same methods at each step.
 
-    No random state is saved: nothing is drawn at random after the weights are initialised,
-    and a step's batch depends on its number alone.
-
-    Args:
-        monitor: counts saves and the time that steps wait for them.
+    No random state is saved: nothing is drawn at random after the weights are initialised, and a
+    step's batch depends on its number alone.
     """
 
     def __init__(
@@ -211,11 +206,7 @@ class Checkpointer:
         return _WRITTEN
 
     def restore(self, model: ParallelModel, optimizer: torch.optim.Optimizer) -> int:
-        """Loads the newest valid checkpoint if there is one; rank 0 chooses it for all.
-
-        Returns:
-            Number of steps that are done; 0 when the run starts from scratch.
-        """
+        """Loads the newest valid checkpoint, chosen by rank 0; the steps done, 0 from scratch."""
         # torchrun restarts the same command line, which need not have --resume.
         resumes = self._config.resume or self._world.attempt > 0
         if self._config.checkpoint_dir is None or not resumes:

@@ -42,11 +42,7 @@ class InvalidCheckpointError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A committed checkpoint.
-
-    Attributes:
-        sha256_by_file: of every file but the manifest.
-    """
+    """A committed checkpoint, with the checksum of every file but the manifest."""
 
     path: Path
     step: int
@@ -60,11 +56,7 @@ def folder_of(root: Path, step: int) -> Path:
 
 
 def make_fresh(folder: Path) -> None:
-    """Creates an empty folder for a new checkpoint and deletes an old one of the same name.
-
-    The old one is invalid or was never committed: a run resumes from the newest valid checkpoint,
-    so its next save has a later step.
-    """
+    """Creates an empty folder for a checkpoint, in place of one that no run resumes from."""
     remove(folder)
     folder.mkdir(parents=True)
 
@@ -78,11 +70,7 @@ def remove(folder: Path) -> None:
 
 
 def commit(folder: Path, step: int, sha256_by_file: Mapping[str, str], facts: Facts) -> Checkpoint:
-    """Makes a checkpoint of the files in a folder, which are written and synced.
-
-    Raises:
-        OSError: the manifest cannot be written.
-    """
+    """Makes a checkpoint of files that are written and synced; or OSError."""
     manifest = {"version": _VERSION, "step": step, "files": dict(sha256_by_file), "facts": facts}
     # The names of the shards have to be on the disk before the manifest that lists them.
     sync_folder(folder)
@@ -92,11 +80,7 @@ def commit(folder: Path, step: int, sha256_by_file: Mapping[str, str], facts: Fa
 
 
 def sha256_of(path: Path) -> str:
-    """Checksum of a file, in hexadecimal digits.
-
-    Raises:
-        InvalidCheckpointError: the file cannot be read.
-    """
+    """Checksum of a file, in hexadecimal digits; InvalidCheckpointError if it cannot be read."""
     try:
         with path.open("rb") as file:
             # Drops clean pages of the file from the cache, so that the checksum is of the disk.
@@ -109,11 +93,7 @@ def sha256_of(path: Path) -> str:
 
 
 def verify(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, every file of it verified against the manifest.
-
-    Raises:
-        InvalidCheckpointError: a file is missing, truncated or altered.
-    """
+    """The checkpoint in a folder, every file of it verified; or InvalidCheckpointError."""
     checkpoint = read(path)
     for name, sha256 in checkpoint.sha256_by_file.items():
         if sha256_of(path / name) != sha256:
@@ -122,11 +102,7 @@ def verify(path: Path) -> Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, by its manifest alone.
-
-    Raises:
-        InvalidCheckpointError: the manifest is missing or not valid.
-    """
+    """The checkpoint in a folder, by its manifest alone; or InvalidCheckpointError."""
     try:
         with (path / MANIFEST).open("rb") as file:
             manifest = msgspec.json.decode(file.read(_MAX_MANIFEST_BYTES), type=_Manifest)
@@ -178,10 +154,7 @@ def has_checkpoints(root: Path) -> bool:
 
 
 def keep_newest(root: Path, valid: Checkpoint, keep: int) -> None:
-    """Deletes all but ``keep`` checkpoints, oldest first, and never ``valid``.
-
-    Unfinished checkpoints are deleted too: no save is under way while this runs.
-    """
+    """Deletes all but ``keep`` checkpoints, oldest first, the unfinished, and never ``valid``."""
     others = []
     for path in _newest_first(root):
         # A killed save left it; nothing else deletes it when no later save has the same step.

@@ -24,11 +24,9 @@ _GRACE_EXCEEDED = 1
 
 
 class Preemption:
-    """The agreement of the ranks to stop after one step.
+    """The agreement of the ranks to stop after one step, the ``last`` of the run at the latest.
 
-    Args:
-        last: last step of the run, after which it ends anyway.
-        same_step: whether a step needs all ranks; else each stops after its own.
+    Each stops after its own, unless a step needs all ranks (``same_step``).
     """
 
     def __init__(self, world: World, *, every: int, last: int, same_step: bool = True) -> None:

@@ -59,18 +59,11 @@ def set_state(state: State, model: ParallelModel, optimizer: torch.optim.Optimiz
 
 
 def write_shards(state: State, folder: Path, group: dist.ProcessGroup) -> dict[str, str]:
-    """Writes the shards of all ranks into a new folder, syncs them and verifies them.
+    """Writes, syncs and verifies the shards of all ranks, in a new folder.
 
-    Args:
-        state: this rank's part.
-        folder: of the checkpoint; its old content is deleted.
-        group: all ranks, over gloo; nothing else may use it meanwhile.
-
-    Returns:
-        SHA-256 by file name: on rank 0 of every file, on the others empty.
-
-    Raises:
-        CheckpointException: on every rank, when one rank cannot write.
+    The group is all ranks, over gloo; nothing else may use it meanwhile. Gives SHA-256 by file: on
+    rank 0 of every file, on the others none. Where one rank cannot write, every rank raises
+    CheckpointException.
     """
     writer = _Writer(folder)
     save(state, storage_writer=writer, process_group=group)
@@ -142,11 +135,7 @@ class _HashedFiles(FileSystem):
         self.sha256_by_file[Path(new_path).name] = self.sha256_by_file.pop(Path(path).name)
 
     def verify(self, folder: Path) -> None:
-        """Reads all files again.
-
-        Raises:
-            InvalidCheckpointError: a file differs from what was written.
-        """
+        """Reads all files again; InvalidCheckpointError where one differs from what was written."""
         for name, sha256 in self.sha256_by_file.items():
             if sha256_of(folder / name) != sha256:
                 raise InvalidCheckpointError(f"{name} was read back otherwise than written")

@@ -25,14 +25,9 @@ _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 def shuffled(indices: NDArray[np.int64], size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """New positions of some of the indices 0 to ``size`` - 1 after a shuffle of all of them.
 
-    A Feistel network permutes the next power of four. An index that lands beyond the size goes
-    through the network again until it lands inside (cycle walking), which keeps it a permutation.
-
-    Args:
-        indices: in any order; the result has their shape.
-        size: number of indices, above every index.
-        seed: of the run.
-        epoch: every epoch has its own order.
+    A Feistel network permutes the next power of four; each epoch has an order of its own. An index
+    that lands beyond the size goes through the network again until it lands inside (cycle walking),
+    which keeps it a permutation.
     """
     # Both halves of a word have the same number of bits, hence the power of four.
     half = max(1, ((size - 1).bit_length() + 1) // 2)
@@ -71,14 +66,8 @@ class Batches:
 
     An epoch shuffles all windows of ``sequence`` tokens by the seed and assigns them to steps and
     ranks. Each window is used once an epoch, by one rank. A step's batch depends on its number
-    alone, so that a resumed run continues at the exact sample.
-
-    Args:
-        rank: index of this rank's part of a step's samples, below ``num_ranks``.
-        batch: samples per rank and step.
-
-    Raises:
-        ValueError: the text is too short for one step.
+    alone, so that a resumed run continues at the exact sample. A text that is too short for one
+    step is a ValueError.
     """
 
     text: Text
@@ -132,11 +121,7 @@ class Batches:
 def batches_of(
     config: TrainConfig, corpus: Corpus, layout: Layout, *, rank: int, done: int
 ) -> Batches:
-    """The batches that remain for a rank of a run after ``done`` steps.
-
-    Raises:
-        ValueError: the text is too short, or has tokens outside the model's vocabulary.
-    """
+    """The batches left for a rank after ``done`` steps; ValueError where the text does not fit."""
     if corpus.vocabulary > VOCABULARY:
         raise ValueError(
             f"the data has a vocabulary of {corpus.vocabulary} and the model one of {VOCABULARY}; "
@@ -162,11 +147,7 @@ def batches_of(
 def windows_at(
     text: Text, starts: NDArray[np.int64], sequence: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs, and targets one token ahead, of the windows that begin at ``starts``.
-
-    Returns:
-        Two int64 tensors, [windows, sequence].
-    """
+    """Windows that begin at ``starts``, and a token ahead: int64, [windows, sequence] each."""
     indices = starts[:, None] + np.arange(sequence + 1)
     # int64, because embeddings and cross-entropy take no smaller integers.
     windows = torch.from_numpy(text[indices].astype(np.int64))

@@ -37,7 +37,6 @@ class Corpus:
     Attributes:
         sha256: of the whole text, held-out part included; for token shards, of their manifest.
         vocabulary: bound above every token; 256 where tokens are bytes.
-        bytes_per_token: size of one token in a file.
     """
 
     train: Text
@@ -74,13 +73,9 @@ def standard_library() -> Path:
 
 
 def read_corpus(folder: Path) -> Corpus:
-    """The Python sources under a folder in the order of their names, up to a limit.
+    """The Python sources under a folder by name, up to a limit; ValueError without any, OSError.
 
     Installed packages and tests are excluded, so that one interpreter gives one text everywhere.
-
-    Raises:
-        ValueError: no Python source exists.
-        OSError: a file cannot be read.
     """
     text = bytearray()
     for name in _names(folder, excluded=_EXCLUDED):
@@ -97,12 +92,7 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def read_text_folder(folder: Path) -> Corpus:
-    """All files under a folder in the order of their names, without hidden ones.
-
-    Raises:
-        ValueError: a file is not text, or all hold no text or too much for the memory.
-        OSError: a file cannot be read.
-    """
+    """All visible files under a folder by name; OSError, ValueError if none or too much is text."""
     text = bytearray()
     for path in text_files(folder):
         text += read_text_file(path)
@@ -115,11 +105,7 @@ def read_text_folder(folder: Path) -> Corpus:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files of a data folder in the order of their names.
-
-    Raises:
-        ValueError: no file exists, all are empty, or one is not a regular file.
-    """
+    """The files of a data folder by name; ValueError if there is none, or no regular file."""
     paths = [folder / name for name in _names(folder, excluded=frozenset())]
     for path in paths:
         if not path.is_file():
@@ -130,12 +116,7 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def read_text_file(path: Path) -> bytes:
-    """The bytes of one text file.
-
-    Raises:
-        ValueError: it is not UTF-8, so most likely no text.
-        OSError: it cannot be read.
-    """
+    """The bytes of one text file; OSError, or ValueError where it is not UTF-8."""
     text = path.read_bytes()
     try:
         text.decode()

@@ -79,12 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder.
-
-    Raises:
-        ValueError: it violates the format; the text names the file and the field.
-        OSError: it cannot be read.
-    """
+    """The manifest of a folder; OSError, or ValueError with the file and the field."""
     path = folder / MANIFEST
     # Checked before the read, so that a wrong file does not fill the memory.
     if path.stat().st_size > _MAX_MANIFEST_BYTES:
@@ -105,16 +100,8 @@ def check_shards(
 ) -> None:
     """Refuses shards that differ from the manifest; reads a few megabytes at a time.
 
-    Args:
-        folder: of the shards.
-        manifest: of the shards.
-        say: gets a progress line every two seconds.
-        checksums: False to compare sizes alone.
-        clock: seconds, for ``say``.
-
-    Raises:
-        ValueError: a shard is missing, truncated or corrupt; the text names it.
-        OSError: a shard cannot be read.
+    ``say`` gets a line every two seconds; without ``checksums`` sizes alone are compared. A shard
+    that is missing, truncated or corrupt is a ValueError, one that cannot be read an OSError.
     """
     for shard in manifest.shards:
         # Sizes of all shards first: that takes no time and finds most damage.
@@ -159,11 +146,7 @@ def _check_sha256(path: Path, shard: Shard, sha256: str) -> None:
 
 
 def open_shards(folder: Path, manifest: Manifest) -> Corpus:
-    """The shards as a corpus, mapped into memory but not read.
-
-    Raises:
-        OSError: a shard cannot be mapped.
-    """
+    """The shards as a corpus, mapped into memory but not read; or OSError."""
     tokens = sum(shard.tokens for shard in manifest.shards)
     held_out = held_out_from(tokens)
     mapped = tuple(
@@ -201,12 +184,7 @@ class MappedText:
 
 
 def write_text_shards(texts: Path, to: Path, *, tokens_per_shard: int) -> Manifest:
-    """Writes shards of bytes from a folder of text files in the order of their names.
-
-    Raises:
-        ValueError: a text cannot be used, or ``to`` exists.
-        OSError: a file cannot be read or written.
-    """
+    """Writes shards of bytes from the text files of a folder; OSError, or ValueError for a text."""
     chunks = (np.frombuffer(read_text_file(path), np.uint8) for path in text_files(texts))
     return write_shards(
         chunks, to, dtype="uint8", vocabulary=NUM_BYTES, tokens_per_shard=tokens_per_shard
@@ -223,9 +201,8 @@ def write_shards(
 ) -> Manifest:
     """Writes shards of tokens from chunks of any length, with one chunk in memory at a time.
 
-    Raises:
-        ValueError: a token is outside the vocabulary, there is none, or ``to`` exists.
-        OSError: a file cannot be written; no file is left then.
+    Raises ValueError where a token is outside the vocabulary, there is none, or ``to`` exists;
+    OSError where a file cannot be written, and leaves none.
     """
     if to.exists():
         raise ValueError(f"{to} exists already; give a new folder for the shards")
@@ -301,14 +278,9 @@ def say_on_stderr(line: str) -> None:
 
 
 def read_data(path: Path | None, *, checksums: bool = True) -> Corpus:
-    """The text of a run.
+    """The text of a run: of text files, token shards, or the standard library; or ValueError.
 
-    Args:
-        path: folder of text files or of token shards; None for the standard library.
-        checksums: whether to verify the checksums of shards, which reads them once.
-
-    Raises:
-        ValueError: the text cannot be used; one sentence names the file and the remedy.
+    Shards are read once to verify their ``checksums``.
     """
     try:
         if path is None:

@@ -23,13 +23,10 @@ class Fault:
     """One fault to inject.
 
     Attributes:
-        kind: name of one of ``kinds.KINDS``.
-        rank: the rank that has the fault; None for every rank.
         step: first step with the fault, from 1; 0 for a fault at startup.
         until: first step without the fault; None for a fault that lasts to the end.
-        attempt: start of the job that has the fault, so that a restart does not meet it again;
-            None for every start.
-        values: values of the kind by name; durations in seconds.
+        attempt: start of the job that has the fault, so that a restart does not meet it again; None
+            for every start.
     """
 
     kind: str
@@ -64,13 +61,7 @@ _READERS: Mapping[Sort, Callable[[str], float]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """A number that a kind of fault takes.
-
-    Attributes:
-        low: least value; seconds for a duration.
-        high: greatest value; seconds for a duration.
-        default: taken where the user gives none; None where the user has to choose.
-    """
+    """A number that a kind takes, a duration in seconds; without a default the user chooses."""
 
     name: str
     low: float
@@ -86,11 +77,7 @@ class Value:
         return f"{self.low:.15g}..{self.high:.15g}"
 
     def read(self, text: str) -> float:
-        """The number in a text; seconds for a duration.
-
-        Raises:
-            ValueError: the text is not of this sort, or out of range.
-        """
+        """The number in a text, seconds for a duration; ValueError where it is out of range."""
         try:
             number = float(_READERS[self.sort](text))
         except ValueError:
@@ -108,7 +95,6 @@ class Target:
     Attributes:
         parts: the model, or the pipeline stages of this rank.
         batch: step, inputs and targets that the loop gets next; a fault may replace them.
-        sleep: waits for some seconds.
     """
 
     parts: Sequence[GPT]
@@ -158,7 +144,6 @@ class Kind:
             that step, its checkpoint included; None for a fault at startup.
         at_start: gives the environment variables that the rank reads; None for a fault in a step.
         values: what it takes besides rank, steps and attempt.
-        refuses: why a run cannot have it, or None.
     """
 
     name: str

@@ -25,7 +25,6 @@ class Conditions:
 
     Attributes:
         bits_per_second: limit of what the rank sends; None for no limit.
-        delay_seconds: delay of every packet in each direction.
         loss_ratio: share of packets lost in each direction, 0 to 1.
     """
 

@@ -31,11 +31,7 @@ _RANGE = re.compile(r"^(\d+)\.\.(\d+)$")
 
 
 def parse_all(config: TrainConfig, world_size: int) -> tuple[Fault, ...]:
-    """All faults of a run in the order of the flags; the same for the same seed.
-
-    Raises:
-        ValueError: one of them is not valid; one sentence names it, its value and the remedy.
-    """
+    """All faults of a run in the order of the flags, the same for a seed; or ValueError."""
 
     def read(words: Words, chance: random.Random) -> Fault:
         reader = FaultReader(
@@ -62,11 +58,7 @@ def read_each(
 
 
 def split_faults(texts: Iterable[str]) -> Iterator[tuple[str, Words]]:
-    """The words of every fault, each with the flag or table that it stands in.
-
-    Raises:
-        ValueError: a word is given twice, or a file cannot be used.
-    """
+    """The words of every fault, each with the flag or table that it stands in; or ValueError."""
     for text in texts:
         if text.startswith("@"):
             for number, table in enumerate(_read_tables(Path(text[1:])), start=1):
@@ -121,11 +113,7 @@ class FaultReader:
         self._any_rank, self._any_step = chance.randrange(world_size), chance.random()
 
     def read(self) -> Fault:
-        """The fault.
-
-        Raises:
-            ValueError: a word is missing, unknown or out of range.
-        """
+        """The fault; ValueError where a word is missing, unknown or out of range."""
         kind = self._kind()
         has_steps = kind.at_start is None
         names = ["rank", *(["step", "until"] if has_steps else []), "attempt"]
@@ -208,11 +196,7 @@ def _whole_number(name: str, text: str) -> int:
 
 
 def check_faults(config: TrainConfig, layout: Layout) -> None:
-    """Refuses faults that the run cannot have.
-
-    Raises:
-        ValueError: one sentence that names the fault and the remedy.
-    """
+    """Refuses faults that the run cannot have, by a ValueError."""
     for fault in parse_all(config, layout.world_size):
         if reason := KINDS[fault.kind].refuses(fault, config, layout):
             raise ValueError(f"fault {fault.kind} cannot be in this run: {reason}")

@@ -30,17 +30,14 @@ _DATA_AXES = ("dp", "fsdp", "ep")
 class Layout:
     """Degrees of the mesh axes. tp varies fastest with the rank, pp slowest.
 
-    tp communicates most and pp least, so tp peers should be on one node.
+    tp communicates most and pp least, so tp peers should be on one node. Degrees that do not
+    multiply to the world size are a ValueError that names the flag.
 
     Attributes:
         dp: replicas of the model; their gradients are averaged.
         fsdp: ranks that shard the parameters of one replica; dp x fsdp is HSDP.
-        pp: ranks of the pipeline.
-        tp: ranks that shard every matrix of a layer.
+        pp, tp: ranks of the pipeline, and that shard every matrix of a layer.
         ep: ranks that divide the experts and see different data.
-
-    Raises:
-        ValueError: the degrees do not multiply to the world size; the text names the flag.
     """
 
     world_size: int
@@ -68,11 +65,7 @@ class Layout:
 
     @classmethod
     def fill(cls, world_size: int, axis: str, degrees: dict[str, int | None]) -> "Layout":
-        """The layout of a world. Missing axes are 1; a missing ``axis`` gets the remaining ranks.
-
-        Raises:
-            ValueError: the product of the degrees is not the world size.
-        """
+        """The layout of a world: missing axes 1, ``axis`` the remaining ranks; or ValueError."""
         given = {name: degree for name, degree in degrees.items() if degree is not None}
         if axis not in given:
             others = math.prod(given.values())
@@ -135,14 +128,7 @@ def _product_text(degrees: dict[str, int], world_size: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """One rank among ``size``; ``attempt`` counts the restarts of the job.
-
-    Attributes:
-        store: key-value store that all ranks share; None before they have joined.
-
-    Raises:
-        ValueError: rank and size do not fit.
-    """
+    """One rank among ``size`` in an attempt, with the store that all share once they joined."""
 
     rank: int = 0
     size: int = 1
@@ -166,11 +152,7 @@ class World:
 
 
 def world_from(environment: Mapping[str, str] = os.environ) -> World:
-    """This rank by torchrun's environment variables; a world of one without them.
-
-    Raises:
-        ValueError: a variable is not valid, or two of them contradict each other.
-    """
+    """This rank by torchrun's environment, a world of one without it; or ValueError."""
     names = {
         "rank": "RANK",
         "size": "WORLD_SIZE",

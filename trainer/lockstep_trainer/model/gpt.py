@@ -93,11 +93,9 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a two-layer network or a mixture, each with a norm before and a residual.
+    """Attention, then a two-layer network or ``experts``, each with a norm before and a residual.
 
-    Args:
-        experts: number of experts; 0 for a dense network.
-        recompute: keep no activations inside the block and recompute them in the backward.
+    ``recompute`` keeps no activations inside the block and recomputes them in the backward.
     """
 
     def __init__(self, width: int, heads: int, *, experts: int, recompute: bool) -> None:
@@ -133,13 +131,8 @@ class GPT(nn.Module):
     """Predicts the next byte.
 
     A pipeline stage is a GPT without the modules of other stages; its parameters have the names of
-    the whole model.
-
-    Args:
-        width: embedding width, a multiple of ``heads``.
-        sequence: longest input, in bytes.
-        experts: experts per block; 0 for a dense model.
-        recompute: save memory by recomputing each block in the backward.
+    the whole model. The ``width`` is a multiple of ``heads``; ``experts`` are per block, 0 for a
+    dense model; ``recompute`` saves memory by recomputing each block in the backward.
     """
 
     def __init__(

@@ -20,12 +20,7 @@ Parallelize: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], ParallelMod
 
 
 class Strategy(NamedTuple):
-    """One strategy.
-
-    Attributes:
-        axes: of its mesh, first the one that fills the world.
-        is_independent: whether each rank does its own steps and no other waits for them.
-    """
+    """A strategy: its axes, first the one that fills the world, and whether ranks do own steps."""
 
     parallelize: Parallelize
     axes: tuple[str, ...]
@@ -45,11 +40,7 @@ STRATEGIES = {
 
 
 def layout_of(config: TrainConfig, world_size: int) -> Layout:
-    """The layout of a run in a world of some size.
-
-    Raises:
-        ValueError: the strategy is unknown or does not use an axis, or the degrees do not fit.
-    """
+    """The layout of a run in a world; ValueError where strategy, axes or degrees do not fit."""
     if config.strategy not in STRATEGIES:
         raise ValueError(f"--strategy {config.strategy!r} is none of {', '.join(STRATEGIES)}")
     axes = STRATEGIES[config.strategy].axes

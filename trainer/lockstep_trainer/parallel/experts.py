@@ -52,15 +52,7 @@ class DistributedExperts(Experts):
         )
 
     def forward(self, x: Tensor, num_by_expert: Tensor) -> Tensor:
-        """Applies the experts to bytes of all ranks.
-
-        Args:
-            x: [bytes, width] of this rank, in the order of their experts.
-            num_by_expert: [experts], bytes of this rank for each expert.
-
-        Returns:
-            [bytes, width] in the same order.
-        """
+        """Applies the experts to [bytes, width] in the order of experts, as many as each has."""
         sent = num_by_expert.view(self._ranks, -1)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=self._group)

@@ -50,11 +50,9 @@ class ParallelModel:
         self._bfloat16 = config.dtype == "bfloat16"
 
     def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Accumulates the gradients of a step; returns the mean loss in nats, without a graph.
+        """Accumulates the gradients of a step, of x and y, a byte ahead: [samples, sequence].
 
-        Args:
-            x: bytes of this data rank in this step, [samples, sequence].
-            y: the same, one byte ahead.
+        Returns the mean loss in nats, without a graph.
         """
         total = torch.zeros((), device=x.device)
         batches = list(zip(x.chunk(self._accumulate), y.chunk(self._accumulate), strict=True))
@@ -80,12 +78,9 @@ class ParallelModel:
         return clip_gradients(self.module.parameters(), max_norm, self.stages)
 
     def exchange(self, step: int, monitor: lockstep.Monitor) -> int:
-        """Exchanges parameters with the other ranks, where not every step averages gradients.
+        """Exchanges parameters, where not all steps average gradients; the step of the job.
 
         The first call comes before the first step, on the parameters that the run begins with.
-
-        Returns:
-            The step that the job has reached; that of the rank, where all do the same steps.
         """
         del monitor
         return step

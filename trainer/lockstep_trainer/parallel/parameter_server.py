@@ -41,10 +41,9 @@ class _Part:
 
 
 def _update(change: Tensor, step: int) -> tuple[Tensor, int, int]:
-    """Adds what a step of some rank changed; RPC calls it in the process of the keeper.
+    """Adds what a step of some rank changed, in its keeper's process, called by RPC.
 
-    Returns:
-        The values now, the updates that are in them, and the furthest step of any rank.
+    Gives the values now, the updates that are in them, and the furthest step of any rank.
     """
     with _Part.lock:
         _Part.values += change

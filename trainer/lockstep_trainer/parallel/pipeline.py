@@ -53,11 +53,7 @@ def _stage(gpt: GPT, number: int, num_stages: int) -> GPT:
 
 
 class PipelinedModel(ParallelModel):
-    """This rank's stages under a schedule; accumulated batches are further micro-batches.
-
-    Args:
-        stages: by number, from ``split_into_stages``.
-    """
+    """This rank's stages by number under a schedule; accumulated batches are more micro-batches."""
 
     def __init__(
         self, stages: dict[int, GPT], config: TrainConfig, mesh: DeviceMesh, device: torch.device

@@ -45,13 +45,7 @@ _KINDS = {name: Kind(name=name, values=_VALUES) for name in _PHASE_BY_KIND}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedFault:
-    """Ranks that take longer in one phase, for some steps.
-
-    Attributes:
-        phase: of ``STEP_PHASES``.
-        factor: the phase takes so many times as long,
-        delay_seconds: and so much longer.
-    """
+    """Ranks whose phase takes ``factor`` times as long, and a delay longer, for some steps."""
 
     ranks: tuple[int, ...]
     phase: str
@@ -113,11 +107,7 @@ _DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulation:
-    """One simulated job. Every field is a flag of the same name; durations are held in seconds.
-
-    Raises:
-        ValueError: two fields do not fit together; the text names the flag to change.
-    """
+    """One simulated job, each field a flag, durations in seconds; a ValueError names the flag."""
 
     ranks: int = flag(64, click.IntRange(2, _MAX_RANKS), "Ranks.")
     ranks_per_node: int = flag(8, POSITIVE, "Ranks per node; nodes are named node-0001 and so on.")
@@ -173,11 +163,7 @@ class Simulation:
 
     @property
     def mesh(self) -> Layout:
-        """The layout of the ranks.
-
-        Raises:
-            ValueError: --layout is not valid, or does not fit --ranks.
-        """
+        """The layout of the ranks; ValueError where --layout does not fit --ranks."""
         degrees: dict[str, int | None] = {}
         for part in self.layout.split(",") if self.layout else ():
             degree = _DEGREE.fullmatch(part)
@@ -201,11 +187,7 @@ class Simulation:
 
     @property
     def faults(self) -> tuple[SimulatedFault, ...]:
-        """The faults of the job; the seed chooses ranks and steps that are left to chance.
-
-        Raises:
-            ValueError: one of them is not valid; one sentence names it and the remedy.
-        """
+        """The faults of the job, ranks and steps left to chance by the seed; or ValueError."""
         nodes, steps = self.nodes, self.steps
         return read_each(
             self.fault, self.seed, lambda words, chance: _read(words, nodes, steps, chance)

@@ -42,9 +42,7 @@ class SimulatedStep:
     Attributes:
         phases: seconds by phase, [ranks, STEP_PHASES], rounded to the precision of a page's row.
         seconds: duration of the step, rounded alike.
-        sync_end: moment at which all ranks leave the collective.
-        end: moment at which the last rank ends the step.
-        loss: in nats.
+        sync_end, end: when all ranks leave the collective, and when the last ends the step.
     """
 
     number: int
@@ -135,7 +133,6 @@ class SimulationResult:
     Attributes:
         busy_seconds: time spent computing and writing steps, without waits for the clock.
         max_lateness_seconds: largest delay between the end of a step and the end of its writing.
-        exit_code: 0, or 130 when it was interrupted.
     """
 
     folder: Path
@@ -162,17 +159,7 @@ def simulate(
 ) -> SimulationResult:
     """Runs a simulation to its end, or until it is interrupted.
 
-    Args:
-        simulation: the job.
-        root: folder of all jobs, on a tmpfs.
-        job_id: name of the job, not in use.
-        cluster: name of the cluster.
-        project: project that the job is accounted to.
-        clock_ns: monotonic nanoseconds.
-        sleep: waits for some seconds.
-
-    Raises:
-        ValueError: the job id is in use, or memory is too small; no file is left then.
+    Raises ValueError where the job id is in use, or memory is too small; no file is left then.
     """
     folder = job_folder(root, job_id)
     if folder.exists():

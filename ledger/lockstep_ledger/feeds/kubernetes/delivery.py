@@ -1,4 +1,4 @@
-"""The ledger over HTTP: what it has of a job, and the delivery of events in order."""
+"""The ledger over HTTP: what it has of a job, events in order, and the Lease of who delivers."""
 
 import logging
 import threading
@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ import httpx
 import msgspec
 
 from lockstep_ledger.feeds.kubernetes.job_events import IDLE_SUFFIX
-from lockstep_ledger.feeds.kubernetes.objects import count_of, list_of, part_of, text_of
+from lockstep_ledger.feeds.kubernetes.objects import count_of, list_of, part_of, seconds_of, text_of
 from lockstep_ledger.feeds.kubernetes.pods import PodRun
-from lockstep_ledger.feeds.kubernetes.server import ServerClock
+from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerClock, ServerError
 from lockstep_records.file_access.token_files import read_token
 from lockstep_records.text.printable import printable
 
@@ -34,13 +35,10 @@ class Remembered:
     """What the ledger has of a job.
 
     Attributes:
-        project: of the job; empty where nobody states one.
         uid: of the object that it is, by the feed's newest word; empty where that is none.
         is_ours: whether this feed speaks of it.
         sent: identities of its submissions and starts, as the feed that made them has them.
         runs: of its pods, as they were delivered, by name.
-        described: time of the newest description.
-        updated: time of its newest event.
         has_succeeded: whether it is over: its name again is another job.
     """
 
@@ -57,11 +55,7 @@ class Remembered:
 
 
 class LedgerClient:
-    """Requests to a ledger.
-
-    Args:
-        writer, reader: files of tokens, read at each request; None where the ledger asks for none.
-    """
+    """Requests to a ledger, each with the token in a file where it asks for one."""
 
     def __init__(self, url: str, cluster: str, writer: Path | None, reader: Path | None) -> None:
         self.cluster = cluster
@@ -71,11 +65,7 @@ class LedgerClient:
     def post(
         self, events: list[bytes], sent: float, report: dict[str, Any] | None
     ) -> tuple[int, dict[str, Any]]:
-        """Deliver events, each as JSON; status and answer.
-
-        Raises:
-            AwayError: it does not answer.
-        """
+        """Deliver events, each as JSON; status and answer, or AwayError."""
         body = {
             "version": 1, "cluster": self.cluster, "node": "", "sent": sent, "feed": report,
             "events": list(map(msgspec.Raw, events)),
@@ -89,11 +79,7 @@ class LedgerClient:
             return answer.status_code, {"error": answer.text[:200]}
 
     def list_open(self) -> Iterator[str]:
-        """The ids of the jobs of the cluster that have no end.
-
-        Raises:
-            AwayError: it does not answer.
-        """
+        """The ids of the jobs of the cluster that have no end; or AwayError."""
         for status in ("running", "pending"):
             after: int | None = None
             while True:
@@ -107,11 +93,7 @@ class LedgerClient:
                     break
 
     def find(self, job_id: str) -> Remembered | None:
-        """What it has of a job; None where it has none.
-
-        Raises:
-            AwayError: it does not answer.
-        """
+        """What it has of a job, None where it has none; or AwayError."""
         document = self._read(f"/api/jobs/{quote(job_id, safe='')}", {"cluster": self.cluster})
         return None if document is None else _read_job(document)
 
@@ -189,12 +171,7 @@ _REPORT_SECONDS = 5.0
 
 
 class Delivery(threading.Thread):
-    """Sends what waits, and now and then how far the feed is.
-
-    Args:
-        report: of the feed on itself: until when it has handed over everything, its counts so
-            far, and what else the ledger shows.
-    """
+    """Sends what waits, and now and then the feed's report: until when, its counts, and more."""
 
     def __init__(
         self,
@@ -281,3 +258,111 @@ class Delivery(threading.Thread):
         self._size = min(2 * self._size, _BATCH)
         for _ in batch:
             self._waiting.popleft()
+
+
+RENEW_SECONDS = 2.0
+_LEASE_SECONDS = 10
+_ANNOTATION = "lockstep/delivered-until"
+_PATH = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+
+
+class Lease:
+    """A Lease, and until when the holder before this one has delivered everything.
+
+    A feed that comes back under the same ``identity`` goes on at once.
+    """
+
+    def __init__(self, server: ApiServer, namespace: str, name: str, identity: str) -> None:
+        self.delivered_until: float | None = None
+        self._server, self._identity, self._name = server, identity, name
+        self._path = _PATH.format(namespace)
+        self._is_usable, self._was_held, self._complaint = True, False, ""
+        self._seen: tuple[str, float] = ("", 0.0)
+
+    def hold(self, delivered_until: float | None) -> bool:
+        """Take it or renew it; whether this feed holds it.
+
+        While the server does not answer, its holder stays what it was: nobody else can take it.
+        """
+        try:
+            held = self._hold(delivered_until) if self._is_usable else True
+        except ServerError as error:
+            if error.status == HTTPStatus.FORBIDDEN:
+                _log.warning("lease=forbidden reason=%r", printable(str(error), 300))
+                self._is_usable = False  # one feed works without it
+                return True
+            if error.status == HTTPStatus.CONFLICT:
+                return False  # another feed was quicker
+            return self._complain(error)
+        except Failure as error:
+            return self._complain(error)
+        self._was_held, self._complaint = held, ""
+        return held
+
+    def _complain(self, error: Exception) -> bool:
+        """Log that the server does not answer, once until it does; who holds it stays the same."""
+        if not self._complaint:
+            self._complaint = printable(str(error), 300)
+            _log.warning("kubernetes=away reason=%r", self._complaint)
+        return self._was_held
+
+    def release(self, delivered_until: float) -> None:
+        """Let another feed take it at once."""
+        if self._was_held and self._is_usable:
+            try:
+                self._write(
+                    self._server.send("GET", f"{self._path}/{self._name}"), "", delivered_until
+                )
+            except (ServerError, *Failure):
+                _log.info("lease=kept")
+
+    def _hold(self, delivered_until: float | None) -> bool:
+        try:
+            lease = self._server.send("GET", f"{self._path}/{self._name}")
+        except ServerError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            lease = {"metadata": {"name": self._name}}
+        holder = text_of(part_of(lease, "spec").get("holderIdentity"))
+        if holder not in {"", self._identity} and self._is_fresh(lease):
+            return False
+        if not self._was_held:
+            stated = text_of(part_of(lease, "metadata", "annotations").get(_ANNOTATION))
+            self.delivered_until = seconds_of(stated)
+        self._write(lease, self._identity, delivered_until)
+        return True
+
+    def _is_fresh(self, lease: Any) -> bool:
+        """Whether its holder has renewed it, by this feed's own sense of time."""
+        renewed = text_of(part_of(lease, "spec").get("renewTime"))
+        if renewed != self._seen[0]:
+            self._seen = (renewed, time.monotonic())
+        return time.monotonic() - self._seen[1] < _LEASE_SECONDS
+
+    def _write(self, lease: Any, holder: str, delivered_until: float | None) -> None:
+        meta, spec = dict(lease["metadata"]), dict(part_of(lease, "spec"))
+        if delivered_until is not None:
+            meta["annotations"] = {
+                **part_of(meta, "annotations"), _ANNOTATION: _format(delivered_until),
+            }  # fmt: skip
+        if spec.get("holderIdentity") != holder:
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+            spec["acquireTime"] = _format(self._server.clock.now())
+        spec |= {
+            "holderIdentity": holder, "leaseDurationSeconds": _LEASE_SECONDS,
+            "renewTime": _format(self._server.clock.now()),
+        }  # fmt: skip
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": meta,
+            "spec": spec,
+        }
+        if "resourceVersion" in meta:
+            self._server.send("PUT", f"{self._path}/{self._name}", body=body)
+        else:
+            self._server.send("POST", self._path, body=body)
+
+
+def _format(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

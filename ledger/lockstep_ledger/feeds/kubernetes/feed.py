@@ -12,18 +12,19 @@ from types import MappingProxyType
 from typing import Any
 
 from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
-from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient, Remembered
+from lockstep_ledger.feeds.kubernetes.delivery import (
+    RENEW_SECONDS,
+    AwayError,
+    Delivery,
+    Lease,
+    LedgerClient,
+    Remembered,
+)
 from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.job_events import EventWriter, Job
 from lockstep_ledger.feeds.kubernetes.objects import FOLLOWED, PODS, Kind, Reference, discover
 from lockstep_ledger.feeds.kubernetes.pods import unseen
-from lockstep_ledger.feeds.kubernetes.server import (
-    RENEW_SECONDS,
-    ApiServer,
-    Failure,
-    Lease,
-    ServerError,
-)
+from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
 from lockstep_records.text.printable import printable
 
 _log = logging.getLogger(__name__)
@@ -38,15 +39,7 @@ _SHOWN = ("state", "contact")
 
 
 class Feed:
-    """One term of following and delivering, until ``ending`` is set or the lease is lost.
-
-    Args:
-        namespaces: to be followed; all where empty.
-        selector: labels of the jobs that are taken.
-
-    Attributes:
-        followers: by name of the kind and namespace.
-    """
+    """A term of following until ``ending`` or a lost lease; of all namespaces if none is named."""
 
     def __init__(
         self,

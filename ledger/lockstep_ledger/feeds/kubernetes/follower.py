@@ -24,7 +24,6 @@ class Change:
 
     Attributes:
         word: seen or gone of an object; listed of a kind, with the uids that are there.
-        time: of the server, when it was seen.
         seen_until: of a list: until when changes were seen before it.
     """
 
@@ -38,13 +37,7 @@ class Change:
 
 
 class Follower(threading.Thread):
-    """A kind in a namespace, or in all.
-
-    Attributes:
-        state: absent where the server does not have the kind.
-        contact: when the server last answered, by its own clock.
-        lists: how many lists were read.
-    """
+    """A kind in a namespace, or in all; ``contact`` is the last answer by the server's clock."""
 
     def __init__(
         self, server: ApiServer, kind: Kind, namespace: str, put: Callable[[Change], None]

@@ -109,12 +109,10 @@ class Job:
 
     Attributes:
         top: the object; None where only its pods are seen, for its kind is forbidden or gone.
-        workload: what a queue tells of it.
         parts: uids of objects below it by which its pods know it.
         runs: of pods that are no longer there, by name of the part.
         has_label: whether that is a label's.
         described: time of the newest description that the ledger has.
-        sent: identities of the events that were handed over.
         ending: its end, where its object is gone or the feed judges it.
     """
 

@@ -137,11 +137,7 @@ PODS = Kind("", "v1", "Pod", "pods")
 
 
 def discover(server: ApiServer) -> dict[str, Kind]:
-    """The namespaced kinds that can be listed and watched, by name, in the preferred version.
-
-    Raises:
-        ServerError: a refusal; or one of ``Failure``.
-    """
+    """The namespaced kinds that can be watched, by name, in preferred versions; or ServerError."""
     found: dict[str, Kind] = {}
     for group in list_of(part_of(server.send("GET", "/apis", accept=_DISCOVERY)).get("items")):
         name = text_of(part_of(group, "metadata").get("name"))
@@ -184,12 +180,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What an object says of its end.
-
-    Attributes:
-        word: Completed, Failed or Deleted, or a reason.
-        time: None where it states none.
-    """
+    """An end in an object's word: Completed, Failed, Deleted or a reason; its time if stated."""
 
     word: str
     time: float | None
@@ -202,13 +193,10 @@ class Owned:
 
     Attributes:
         kind: name of its kind, as RBAC has it.
-        held: whether it is suspended now.
         resumed: when it was resumed for the last time, where stated.
         evicted: why a queue took it out, and when.
-        restarts: how often its operator started it anew.
         asks: whether a template of pods in it asks for accelerators.
         claimed: accelerators, of a resource claim.
-        gone: when it left the server.
     """
 
     uid: str
@@ -250,11 +238,7 @@ def parent_of(meta: Document) -> Reference | None:
 
 
 def read_identity(item: Any, kind: str) -> tuple[Document, str, str, str, float]:
-    """Metadata of an object: the whole, uid, namespace, name, and time of creation.
-
-    Raises:
-        ObjectError: one of them is missing.
-    """
+    """Metadata of an object, uid, namespace, name, and time of creation; or ObjectError."""
     meta = part_of(item, "metadata")
     uid, namespace, name = (text_of(meta.get(each)) for each in ("uid", "namespace", "name"))
     created = seconds_of(meta.get("creationTimestamp"))
@@ -273,11 +257,7 @@ def job_id_of(meta: Document) -> str:
 
 
 def read_object(kind: Kind, item: Any) -> Owned:
-    """What is kept of an object.
-
-    Raises:
-        ObjectError: it has no identity.
-    """
+    """What is kept of an object; ObjectError where it has no identity."""
     meta, uid, namespace, name, created = read_identity(item, kind.name)
     spec, status = part_of(item, "spec"), part_of(item, "status")
     policy = part_of(spec, "runPolicy")

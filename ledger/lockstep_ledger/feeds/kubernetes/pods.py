@@ -38,7 +38,6 @@ class PodRun:
 
     Attributes:
         part: name of it in the ledger.
-        end: None while they run.
         host: name of the machine as the pod's containers see it.
         restart: number of restarts of the pod's containers before it.
     """
@@ -64,9 +63,7 @@ class Pod:
 
     Attributes:
         phase: Pending, Running, Succeeded or Failed.
-        waiting: why its containers do not start.
         user: user id as which the containers that hold accelerators run, where the pod says so.
-        runs: by begin.
         idle_since, idle_until: from the end of its work, while other containers run on; both None
             of one whose work goes on, and the second while they do.
         keepers: names of these.
@@ -116,11 +113,7 @@ class Pod:
 
 
 def read_pod(item: Any, before: Pod | None = None) -> Pod:
-    """What is kept of a pod, with the runs that were seen before.
-
-    Raises:
-        ObjectError: it has no identity.
-    """
+    """What is kept of a pod, with the runs seen before; ObjectError where it has no identity."""
     meta, uid, namespace, name, created = objects.read_identity(item, "pods")
     spec, status = part_of(item, "spec"), part_of(item, "status")
     parent = objects.parent_of(meta)

@@ -14,22 +14,8 @@ from lockstep_alerts.conditions.joins import (
     select_training_jobs,
 )
 from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
-from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
+from lockstep_catalogue import foreign, gpu, host, labels, ledger, recorded, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO
-from lockstep_catalogue.labels import (
-    CLUSTER,
-    GOODPUT,
-    JOB_ID,
-    MIG_UUID,
-    NAMESPACE,
-    NODE,
-    POD,
-    PRESSURE,
-    QUEUE,
-    RESOURCE,
-    STATE,
-    UUID,
-)
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import (
     Matcher,
@@ -77,20 +63,22 @@ class Contention(Condition):
         pressed = share(
             host.JOB_PRESSURE_SECONDS,
             self.pressure_ratio,
-            eq(RESOURCE, "cpu"),
-            eq(PRESSURE, "some"),
+            eq(labels.RESOURCE, "cpu"),
+            eq(labels.PRESSURE, "some"),
         )
         throttled = share(host.JOB_THROTTLED_SECONDS, self.throttled_ratio)
         # What the loops themselves waited for a processor needs no other proof of harm.
         waited = by("sum", rate(training.RUN_QUEUE_SECONDS, window), *joins.NODE_LABELS)
-        loops = by("sum", select(training.RANKS, one_of(STATE, *joins.RUNNING)), *joins.NODE_LABELS)
+        loops = by(
+            "sum", select(training.RANKS, one_of(labels.STATE, *joins.RUNNING)), *joins.NODE_LABELS
+        )
         queued = f"{waited} / {joins.NODE_JOIN} ({loops} > 0) > {self.harm_ratio:g}"
         harmed = f"and {joins.NODE_JOIN} ({self._harm(windows)})"
         return f"({pressed}\nor\n{throttled})\n{harmed}\nor\n{queued}"
 
     def _harm(self, windows: ScrapeWindows) -> str:
         """Nodes on which the job waits for data or launches, or with a rank that is late."""
-        waits = one_of(GOODPUT, "data_wait", "host_bound")
+        waits = one_of(labels.GOODPUT, "data_wait", "host_bound")
         lost = by(
             "sum", rate(training.GOODPUT_SECONDS, self.window.text, waits), *joins.NODE_LABELS
         )
@@ -121,8 +109,8 @@ class NodePressure(Condition):
         waits = rate(
             host.JOB_PRESSURE_SECONDS,
             windows.cover(_STALL_SECONDS),
-            eq(RESOURCE, "memory"),
-            eq(PRESSURE, "some"),
+            eq(labels.RESOURCE, "memory"),
+            eq(labels.PRESSURE, "some"),
         )
         stalls = f"{by('max', waits, *joins.NODE_LABELS)} > {self.stall_ratio:g}"
         on_node = joins.NODE_JOIN
@@ -150,12 +138,12 @@ class PodEvicted(Condition):
         seen_before = f"max_over_time({evicted}[{_KNOWN}] offset {self.window}) == 1"
         # A fresh Prometheus sees the evictions of weeks: without any pod of before none is news.
         pods = f"last_over_time({select(foreign.KUBE_POD_REASON)}[{_KNOWN}] offset {self.window})"
-        on_pod = f"on ({names(NAMESPACE, POD)})"
+        on_pod = f"on ({names(labels.NAMESPACE, labels.POD)})"
         news = f"{evicted} == 1 unless {on_pod} {seen_before} and on () ({by('group', pods)})"
-        return by("group", news, NAMESPACE, POD)
+        return by("group", news, labels.NAMESPACE, labels.POD)
 
 
-_QUEUE = (CLUSTER, QUEUE)
+_QUEUE = (labels.CLUSTER, labels.QUEUE)
 _QUANTILE = 0.9
 
 
@@ -190,7 +178,7 @@ class DataStarved(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the wall clock of a job's ranks spent waiting for data."""
-        waited = rate(training.GOODPUT_SECONDS, self.window.text, eq(GOODPUT, "data_wait"))
+        waited = rate(training.GOODPUT_SECONDS, self.window.text, eq(labels.GOODPUT, "data_wait"))
         spent = rate(training.GOODPUT_SECONDS, self.window.text)
         share = f"{by('sum', waited, *JOB_LABELS)} / ({by('sum', spent, *JOB_LABELS)} > 0)"
         return f"{share} > {self.above_ratio:g}"
@@ -215,9 +203,9 @@ class AllocatedIdle(Condition):
         """Mean utilization of the GPUs that a job has held for the whole window."""
         busy = f"avg_over_time({select(gpu.GPU_UTILIZATION)}[{self.window}])"
         # A GPU that was allocated later has been another one's for a part of the window.
-        owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
+        owner = select(GPU_OWNER_INFO, has(labels.JOB_ID), eq(labels.MIG_UUID, ""))
         since = f"({owner} and {owner} offset {self.window})"
-        held = by("group", since, *JOB_LABELS, NODE, UUID)
+        held = by("group", since, *JOB_LABELS, labels.NODE, labels.UUID)
         share = f"{busy} * {GPU_JOIN} group_right () {held}"
         enough = f"{JOB_JOIN} ({by('count', held, *JOB_LABELS)} >= {self.least_gpus})"
         idle = f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"

@@ -2,15 +2,8 @@
 
 from typing import Annotated
 
+from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.joins import (
-    CLUSTER_JOIN,
-    JOB_JOIN,
-    JOB_LABELS,
-    JUDGED_EVERY_SECONDS,
-    NODE_LABELS,
-    listing,
-)
 from lockstep_alerts.conditions.wide import UNWELL, broken_ports, jobs_at_ports, troubled_sources
 from lockstep_alerts.reading.entry import Ratio, Window, number, whole_number
 from lockstep_catalogue import foreign, gpu, host, ledger, recorded, training
@@ -26,7 +19,7 @@ MOST_NAMED = 32
 class PortFault(Condition):
     """A port that a job uses is down, flaps, has errors, or is slower than it should be."""
 
-    DETECTED_AFTER = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = joins.JUDGED_EVERY_SECONDS
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port."""
@@ -39,7 +32,7 @@ class PortFault(Condition):
             "{{ $series.Labels.expected_reason }}"
         )
         here = broken_ports(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"), which=UNWELL)
-        return listing(here, item, CLUSTER, NODE)
+        return joins.listing(here, item, CLUSTER, NODE)
 
 
 class PacketsLost(Condition):
@@ -56,16 +49,16 @@ class PacketsLost(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of segments sent again, by job and node, of jobs that wait for communication."""
-        again = by("sum", rate(host.JOB_TCP_RETRANSMITS, windows.live), *NODE_LABELS)
-        segments = by("sum", rate(host.JOB_TCP_SEGMENTS, windows.live), *NODE_LABELS)
+        again = by("sum", rate(host.JOB_TCP_RETRANSMITS, windows.live), *joins.NODE_LABELS)
+        segments = by("sum", rate(host.JOB_TCP_SEGMENTS, windows.live), *joins.NODE_LABELS)
         exposed = eq(GOODPUT, "communication")
         waited, spent = (
-            by("sum", rate(training.GOODPUT_SECONDS, windows.live, *matchers), *JOB_LABELS)
+            by("sum", rate(training.GOODPUT_SECONDS, windows.live, *matchers), *joins.JOB_LABELS)
             for matchers in ((exposed,), ())
         )
         return (
             f"{again} / ({segments} > 0) > {self.above_ratio:g}\n"
-            f"and {JOB_JOIN} {waited} / {spent} > {self.sync_ratio:g}"
+            f"and {joins.JOB_JOIN} {waited} / {spent} > {self.sync_ratio:g}"
         )
 
 
@@ -118,7 +111,7 @@ class ClusterLosing(Condition):
         free = by(
             "count", f"{every} unless on ({names(*of_gpu)}) {owned} unless {cordoned}", CLUSTER
         )
-        return f"({free} >= {self.idle_gpus}\nand {CLUSTER_JOIN} {nothing_starts(window)})"
+        return f"({free} >= {self.idle_gpus}\nand {joins.CLUSTER_JOIN} {nothing_starts(window)})"
 
     def evidence(self) -> str:
         """Asks Prometheus which jobs lose how much."""
@@ -126,7 +119,7 @@ class ClusterLosing(Condition):
         item = "{{ $series.Labels.job_id }} ({{ $series.Value | humanize }} GPUs)"
         labels: tuple[Label, ...] = (CLUSTER, foreign.ALERT_CAUSE)
         jobs = by("max", select(recorded.CLUSTER_LOSS, *here), JOB_ID)
-        return listing(jobs, item, *labels, before="Jobs: ", most=MOST_NAMED)
+        return joins.listing(jobs, item, *labels, before="Jobs: ", most=MOST_NAMED)
 
 
 def nothing_starts(window: str) -> str:
@@ -136,6 +129,6 @@ def nothing_starts(window: str) -> str:
     before = f"{select(ledger.JOBS, eq(ledger.JOB_STATUS, 'pending'))} offset {window}"
     starts = by("sum", increase(ledger.JOBS_STARTED, window), CLUSTER)
     return (
-        f"({pending} > 0 and {CLUSTER_JOIN} {by('min', waited, CLUSTER)} > 0"
-        f" and {CLUSTER_JOIN} {before} > 0 and {CLUSTER_JOIN} {starts} < 0.5)"
+        f"({pending} > 0 and {joins.CLUSTER_JOIN} {by('min', waited, CLUSTER)} > 0"
+        f" and {joins.CLUSTER_JOIN} {before} > 0 and {joins.CLUSTER_JOIN} {starts} < 0.5)"
     )

@@ -1,22 +1,7 @@
 """Conditions on nodes and GPUs: their faults, their loss, and what makes them slower."""
 
+from lockstep_alerts.conditions import joins
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
-from lockstep_alerts.conditions.joins import (
-    BUS_JOIN,
-    CLUSTER_JOIN,
-    GPU_JOIN,
-    HOLD_SECONDS,
-    JUDGED_EVERY_SECONDS,
-    MACHINE_JOIN,
-    NODE_LABELS,
-    WHOLE_NODE,
-    failed_gpus,
-    fatal_xids,
-    held_gpus,
-    listing,
-    ran_on,
-    recent,
-)
 from lockstep_alerts.reading.entry import Ratio, Window
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue import gpu, incidents, recorded
@@ -35,21 +20,21 @@ _HELD_BACK = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
 
 def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
     """Nodes with a GPU or driver that failed within a window, each with every job on it."""
-    gpus, xids = held_gpus(windows), fatal_xids(f"{window.seconds}")
-    failed = f"{gpus} and {GPU_JOIN} {failed_gpus()}"
-    faulty = f"{failed}\nor\n{gpus} and {BUS_JOIN} ({xids})"
-    node = f"{ran_on(windows)} and {MACHINE_JOIN} {_broken_nodes()}"
-    return by("group", f"{faulty}\nor\n{node}", *NODE_LABELS)
+    gpus, xids = joins.held_gpus(windows), joins.fatal_xids(f"{window.seconds}")
+    failed = f"{gpus} and {joins.GPU_JOIN} {joins.failed_gpus()}"
+    faulty = f"{failed}\nor\n{gpus} and {joins.BUS_JOIN} ({xids})"
+    node = f"{joins.ran_on(windows)} and {joins.MACHINE_JOIN} {_broken_nodes()}"
+    return by("group", f"{faulty}\nor\n{node}", *joins.NODE_LABELS)
 
 
 def _broken_nodes() -> str:
-    return select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *WHOLE_NODE))
+    return select(incidents.NODE_HEALTH, one_of(incidents.NODE_REASON, *joins.WHOLE_NODE))
 
 
 class NodeFault(Condition):
     """Nodes whose GPU, driver, switch or memory has failed in ``window``, under a job or not."""
 
-    DETECTED_AFTER = JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = joins.JUDGED_EVERY_SECONDS
 
     window: Window
 
@@ -58,8 +43,8 @@ class NodeFault(Condition):
         host_incidents = one_of(incidents.HOST_INCIDENT, *_BROKEN_HOST)
         fatal = eq(incidents.SXID_FATAL, "fatal")
         signs = (
-            failed_gpus(),
-            fatal_xids(f"{self.window.seconds}"),
+            joins.failed_gpus(),
+            joins.fatal_xids(f"{self.window.seconds}"),
             _broken_nodes(),
             f"{increase(incidents.HOST_INCIDENTS, self.window.text, host_incidents)} > 0",
             f"{increase(incidents.NVSWITCH_INCIDENTS, self.window.text, fatal)} > 0",
@@ -69,15 +54,15 @@ class NodeFault(Condition):
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node failed, and how."""
         failed = select(incidents.GPU_HEALTH, eq(VERDICT, "failed"), *_NODE_MATCHERS)
-        gpus = listing(
+        gpus = joins.listing(
             failed, "GPU {{ $series.Labels.gpu }}: {{ $series.Labels.gpu_reason }}", CLUSTER, NODE
         )
         item = (
             "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
             ": {{ $series.Labels.remedy }}"
         )
-        xids = fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS, has_remedy=True)
-        return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
+        xids = joins.fatal_xids(f"{self.window.seconds}", *_NODE_MATCHERS, has_remedy=True)
+        return f"{gpus} {joins.listing(xids, item, CLUSTER, NODE)}"
 
 
 class NodeLost(Condition):
@@ -87,7 +72,7 @@ class NodeLost(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes that are gone, each with the jobs that they carried."""
-        return recent(recorded.GONE, windows)
+        return joins.recent(recorded.GONE, windows)
 
 
 class GpuDegraded(Condition):
@@ -98,7 +83,7 @@ class GpuDegraded(Condition):
             site runs.
     """
 
-    DETECTED_AFTER = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+    DETECTED_AFTER = max(joins.HOLD_SECONDS.values()) + joins.JUDGED_EVERY_SECONDS
 
     most_ratio: Ratio
 
@@ -106,16 +91,18 @@ class GpuDegraded(Condition):
         """Degraded GPUs."""
         capped = select(incidents.GPU_HEALTH, eq(incidents.GPU_REASON, "power_capped"))
         every = by("count", by("group", select(incidents.GPU_HEALTH), CLUSTER, NODE, GPU), CLUSTER)
-        most = f"{by('count', capped, CLUSTER)} > {CLUSTER_JOIN} ({self.most_ratio:g} * {every})"
+        most = (
+            f"{by('count', capped, CLUSTER)} > {joins.CLUSTER_JOIN} ({self.most_ratio:g} * {every})"
+        )
         degraded = select(incidents.GPU_HEALTH, eq(VERDICT, "degraded"))
         reasons = (CLUSTER, NODE, GPU, incidents.GPU_REASON)
-        sites = f"on ({names(*reasons)}) ({capped} and {CLUSTER_JOIN} ({most}))"
+        sites = f"on ({names(*reasons)}) ({capped} and {joins.CLUSTER_JOIN} ({most}))"
         return by("group", f"{degraded} unless {sites}", CLUSTER, NODE, GPU)
 
     def evidence(self) -> str:
         """Asks Prometheus how it is degraded."""
         here = select(incidents.GPU_HEALTH, eq(VERDICT, "degraded"), *_GPU_MATCHERS)
-        return listing(here, "{{ $series.Labels.gpu_reason }}", CLUSTER, NODE, GPU)
+        return joins.listing(here, "{{ $series.Labels.gpu_reason }}", CLUSTER, NODE, GPU)
 
 
 class GpuThrottled(Condition):

@@ -7,18 +7,10 @@ from lockstep_alerts.conditions.joins import JOB_LABELS, select_jobs_without_pag
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.rules.slices import SLICE_SECONDS
+from lockstep_catalogue import recorded
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.promql import Matcher, by, eq, names, select
-from lockstep_catalogue.recorded import (
-    BAD_EVENTS,
-    GOAL,
-    PERIOD_BURN_RATE,
-    SLICE_PERIOD,
-    SLICE_RATIO,
-    SLICES_TOTAL,
-    TOTAL_EVENTS,
-)
 from lockstep_catalogue.windows import ScrapeWindows
 
 _CLASS_LABELS = (CLUSTER, JOB_CLASS)
@@ -30,8 +22,8 @@ def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: f
     # The name of an objective on a counter is the spec's own.
     here = (Matcher(SLO, "=", objective.slo), eq(JOB_CLASS, job_class))
     # Of the events that ended in the window: jobs end by day, and sweeps all at once.
-    total = select(TOTAL_EVENTS, *here, eq(WINDOW, limit.window))
-    bad = select(BAD_EVENTS, *here, eq(WINDOW, limit.window))
+    total = select(recorded.TOTAL_EVENTS, *here, eq(WINDOW, limit.window))
+    bad = select(recorded.BAD_EVENTS, *here, eq(WINDOW, limit.window))
     mean = f"{bad_ratio:.6g} * {total}"
     deviation = f"sqrt({limit.cluster_size * bad_ratio:.6g} * {total})"
     by_chance = f"({mean} + {limit.sigmas:g} * {deviation} + {limit.spares:g})"
@@ -41,7 +33,7 @@ def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: f
         burnt = f"{limit.burn_rate * bad_ratio:.6g} * {total}"
         lines.append(f"and {_CLASS_JOIN} ({bad} > {_CLASS_JOIN} ({burnt}))")
     if limit.recent is not None:
-        recent = select(BAD_EVENTS, *here, eq(WINDOW, limit.recent))
+        recent = select(recorded.BAD_EVENTS, *here, eq(WINDOW, limit.recent))
         lines.append(f"and {_CLASS_JOIN} ({recent} > 0)")
     return "\n".join(lines)
 
@@ -86,8 +78,10 @@ class GpuSecondBurn(Condition):
     def _select_limit(self, limit: BurnLimit, job_class: str, bad_ratio: float) -> str:
         def share(window: str, least: float) -> str:
             here = (eq(SLO, self.objective.slo), eq(JOB_CLASS, job_class), eq(WINDOW, window))
-            total = f"({select(TOTAL_EVENTS, *here)} > {least:.6g})"
-            return f"{select(BAD_EVENTS, *here)} / {total} > {limit.bad_share(bad_ratio):.6g}"
+            total = f"({select(recorded.TOTAL_EVENTS, *here)} > {least:.6g})"
+            return (
+                f"{select(recorded.BAD_EVENTS, *here)} / {total} > {limit.bad_share(bad_ratio):.6g}"
+            )
 
         least_seconds = self.objective.min_gpus * SLO_WINDOWS[limit.window]
         long, short = share(limit.window, least_seconds), share(limit.recent, 0)
@@ -105,7 +99,7 @@ class SliceWorse(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """How good the job is against its best hour."""
         # Without the objective's label: it is the job's alert, and no other job's.
-        ratio = by("min", select(SLICE_RATIO, eq(SLO, self.objective.slo)), *JOB_LABELS)
+        ratio = by("min", select(recorded.SLICE_RATIO, eq(SLO, self.objective.slo)), *JOB_LABELS)
         return f"{ratio} < {self.min_ratio:g} unless {select_jobs_without_pages()}"
 
 
@@ -125,9 +119,11 @@ class BudgetSpent(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Times that the budget is spent, of the cluster and of classes that are promised of."""
         key = (CLUSTER, JOB_CLASS, SLO)
-        spent = by("max", f"{select(PERIOD_BURN_RATE)} > 1", *key)
-        several = f"and on ({names(*key)}) {select(BAD_EVENTS)} >= {_LEAST_BAD}"
+        spent = by("max", f"{select(recorded.PERIOD_BURN_RATE)} > 1", *key)
+        several = f"and on ({names(*key)}) {select(recorded.BAD_EVENTS)} >= {_LEAST_BAD}"
         # Slices of a Prometheus that has seen an afternoon are no week.
-        seen = f"count_over_time({select(SLICES_TOTAL)}[{SLICE_PERIOD}])"
+        seen = f"count_over_time({select(recorded.SLICES_TOTAL)}[{recorded.SLICE_PERIOD}])"
         young = f"unless on ({names(CLUSTER, SLO)}) {seen} < {_LEAST_MINUTES}"
-        return f"{spent}\n{several}\n{young}\nand on ({names(JOB_CLASS, SLO)}) {select(GOAL)}"
+        return (
+            f"{spent}\n{several}\n{young}\nand on ({names(JOB_CLASS, SLO)}) {select(recorded.GOAL)}"
+        )

@@ -8,18 +8,11 @@ from lockstep_alerts.objectives.limits import BurnLimit, Limit, ObjectiveWindows
 from lockstep_alerts.reading.entry import Entry, SpecError, nearest
 from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.rules.slices import BASELINE_SLOS
-from lockstep_catalogue import METRICS
+from lockstep_catalogue import METRICS, recorded
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO, SLO_WINDOWS
 from lockstep_catalogue.metric import Kind, Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, one_of, select
-from lockstep_catalogue.recorded import (
-    COUNTER_BAD,
-    COUNTER_TOTAL,
-    PERIOD,
-    PERIOD_DAYS,
-    SLICE_PERIOD,
-)
 from lockstep_catalogue.windows import ScrapeWindows
 
 _SUM_SECONDS, _EVERY_SECONDS = 300, 60
@@ -61,7 +54,7 @@ class Counter:
 
 def sum_in_window(window: str, *, is_bad: bool, matcher: Matcher) -> str:
     """PromQL of the events in a window: whole ones, which an increase is not."""
-    counted = select(COUNTER_BAD if is_bad else COUNTER_TOTAL, matcher)
+    counted = select(recorded.COUNTER_BAD if is_bad else recorded.COUNTER_TOTAL, matcher)
     times = _SUM_SECONDS // _EVERY_SECONDS
     return f"round(sum_over_time({counted}[{window}]) / {times})"
 
@@ -69,9 +62,11 @@ def sum_in_window(window: str, *, is_bad: bool, matcher: Matcher) -> str:
 def read_counter(entry: Entry, retention: Duration) -> Counter:
     """The counter of an entry; SpecError where no series can be it."""
     metric = _metric(entry)
-    period = entry.choice("period", *PERIOD_DAYS)
+    period = entry.choice("period", *recorded.PERIOD_DAYS)
     if Duration(period).seconds > retention.seconds:
-        fits = [name for name in PERIOD_DAYS if Duration(name).seconds <= retention.seconds]
+        fits = [
+            name for name in recorded.PERIOD_DAYS if Duration(name).seconds <= retention.seconds
+        ]
         raise entry.refuse(
             "period",
             f"Prometheus keeps samples for {retention}; write {' or '.join(fits)}, or keep them "
@@ -168,7 +163,7 @@ class Objective:
         """Window over which it holds."""
         if self.counter is not None:
             return self.counter.period
-        return SLICE_PERIOD if self.slo in SLICE_SLOS else PERIOD
+        return recorded.SLICE_PERIOD if self.slo in SLICE_SLOS else recorded.PERIOD
 
     @property
     def goals(self) -> dict[str, float]:

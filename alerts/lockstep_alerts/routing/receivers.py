@@ -10,13 +10,7 @@ from urllib.parse import urlsplit
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load, read_quantities
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.reading.overlay import SECTIONS
-from lockstep_alerts.routing.time_windows import (
-    Maintenance,
-    OfficeHours,
-    TimeWindow,
-    read_maintenance,
-    read_office_hours,
-)
+from lockstep_alerts.routing import time_windows
 from lockstep_cli.options import read_address
 
 _SUMMARIES = "{{ range .Alerts }}{{ .Annotations.summary }}. {{ end }}"
@@ -254,11 +248,11 @@ class Deployment:
 
     receivers: Mapping[str, tuple[Receiver, ...]]
     cooldown: Cooldown = Cooldown()
-    office_hours: OfficeHours | None = None
-    maintenance: tuple[Maintenance, ...] = ()
+    office_hours: time_windows.OfficeHours | None = None
+    maintenance: tuple[time_windows.Maintenance, ...] = ()
 
     @property
-    def time_windows(self) -> list[TimeWindow]:
+    def time_windows(self) -> list[time_windows.TimeWindow]:
         """Every named time."""
         office = [self.office_hours.window] if self.office_hours else []
         return office + [each.window for each in self.maintenance]
@@ -299,16 +293,18 @@ def read_deployment(path: Path) -> Deployment:
         receivers=receivers,
         cooldown=cooldown,
         office_hours=(
-            read_office_hours(entry.entry("office_hours")) if entry.has("office_hours") else None
+            time_windows.read_office_hours(entry.entry("office_hours"))
+            if entry.has("office_hours")
+            else None
         ),
         maintenance=tuple(_maintenance(entry)) if entry.has("maintenance") else (),
     )
 
 
-def _maintenance(entry: Entry) -> list[Maintenance]:
-    found: list[Maintenance] = []
+def _maintenance(entry: Entry) -> list[time_windows.Maintenance]:
+    found: list[time_windows.Maintenance] = []
     for each in entry.entries("maintenance"):
-        window = read_maintenance(each)
+        window = time_windows.read_maintenance(each)
         if any(window.window.name == other.window.name for other in found):
             raise each.refuse("name", "two have this name; rename one")
         found.append(window)

@@ -14,16 +14,7 @@ from lockstep_alerts.reading.entry import SpecError
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE
-from lockstep_prometheus.promql import (
-    AggregateExpr,
-    Call,
-    Expr,
-    Selector,
-    VectorSelector,
-    nodes,
-    rewrite,
-    selectors,
-)
+from lockstep_prometheus import promql
 
 FILE_NAME = "lockstep.alertmanagerconfig.yaml"
 _API = "monitoring.coreos.com/v1alpha1"
@@ -181,13 +172,13 @@ def with_native_histograms(file: RuleFile) -> RuleFile:
 
 def native(expression: str) -> str:
     """An expression over classic buckets over native histograms; SpecError for single buckets."""
-    reads = list(selectors(expression))
+    reads = list(promql.selectors(expression))
     if any(_part(each.name)[1] == "bucket" and _has_bound(each) for each in reads):
         raise SpecError(
             f"{expression}: selects buckets by their bound, which --histograms native has none of; "
             "leave the option out, or count something else"
         )
-    return rewrite(expression, _as_native)
+    return promql.rewrite(expression, _as_native)
 
 
 def _part(name: str) -> tuple[str, str]:
@@ -196,25 +187,27 @@ def _part(name: str) -> tuple[str, str]:
     return (base, part) if base in _HISTOGRAMS else (name, "")
 
 
-def _has_bound(selector: Selector) -> bool:
+def _has_bound(selector: promql.Selector) -> bool:
     return any(label == LE.name for label, _, _ in selector.matchers)
 
 
-def _as_native(node: Expr) -> str | None:
+def _as_native(node: promql.Expr) -> str | None:
     """What a node is over native histograms; None of what stays.
 
     A native histogram is one series: its sum and its count are functions of it.
     """
     match node:
-        case VectorSelector():
+        case promql.VectorSelector():
             name, part = _part(node.name or "")
             return str(node).replace(node.name or "", name, 1) if part == "bucket" else None
-        case Call() if node.func.name == "rate":
-            [selector] = (each for each in nodes(node) if isinstance(each, VectorSelector))
+        case promql.Call() if node.func.name == "rate":
+            [selector] = (
+                each for each in promql.nodes(node) if isinstance(each, promql.VectorSelector)
+            )
             name, part = _part(selector.name or "")
             if part in ("sum", "count"):
                 return f"histogram_{part}({str(node).replace(f'{name}_{part}', name, 1)})"
-        case AggregateExpr() if node.modifier and LE.name in node.modifier.labels:
+        case promql.AggregateExpr() if node.modifier and LE.name in node.modifier.labels:
             labels = ", ".join(label for label in node.modifier.labels if label != LE.name)
             parameter = "" if node.param is None else f"{node.param}, "
             return f"{node.op} by ({labels}) ({parameter}{node.expr})"

@@ -10,16 +10,7 @@ import click
 import msgspec
 
 from lockstep_cli.options import bad_input, rates_option, timezone_option
-from lockstep_ledger.billing import (
-    CHOSEN,
-    DIMENSIONS,
-    LINE_COLUMNS,
-    Bills,
-    Statement,
-    cost_rows,
-    read_question,
-    to_csv,
-)
+from lockstep_ledger import billing
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store.database import disposing, open_store
 from lockstep_ledger.tables import print_table
@@ -39,27 +30,29 @@ def _bill_options(command: Command) -> Command:
 
 
 def _choosing_options(command: Command) -> Command:
-    for name in reversed(CHOSEN):
+    for name in reversed(billing.CHOSEN):
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, help=f"Only jobs of this {name.replace('_', ' ')}.")(command)
     return command
 
 
 @contextmanager
-def _opened(store: str, rates: Path | None, zone: tzinfo) -> Iterator[Bills]:
+def _opened(store: str, rates: Path | None, zone: tzinfo) -> Iterator[billing.Bills]:
     """The bills of a store, in one transaction; what is wrong is a usage error."""
     with bad_input():
         pricing = Pricing(read_rate_card(rates), zone)
         engine = open_store(store, read_only=True)
         with disposing(engine), engine.connect() as connection:
-            yield Bills(connection, pricing, time.time())
+            yield billing.Bills(connection, pricing, time.time())
 
 
 @click.command()
 @_bill_options
 @click.option("--from", metavar="DAY", help="First day, such as 2026-10-05.")
 @click.option("--to", metavar="DAY", help="Last day, which counts too.")
-@click.option("--by", help=f"With commas between, some of {', '.join(DIMENSIONS)}.  [project]")
+@click.option(
+    "--by", help=f"With commas between, some of {', '.join(billing.DIMENSIONS)}.  [project]"
+)
 @click.option("--sort", help="A measure, the largest first, or one of --by.  [amount]")
 @_choosing_options
 def costs(
@@ -68,16 +61,16 @@ def costs(
     """Show what GPU time cost, by project, user, outcome, cause of waste (state) and the like."""
     with _opened(store, rates, zone) as bills:
         texts = {name: value for name, value in given.items() if value}
-        question = read_question(texts, bills.today)
+        question = billing.read_question(texts, bills.today)
         found = bills.costs(question)
-    columns, rows = cost_rows(question.by, found.rows)
+    columns, rows = billing.cost_rows(question.by, found.rows)
     if is_json:
         click.echo(msgspec.json.encode(found).decode())
     elif is_csv:
-        click.echo(to_csv(columns, rows), nl=False)
+        click.echo(billing.to_csv(columns, rows), nl=False)
     else:
         title = f"{question.first} to {question.last}, {zone}"
-        print_table(title, columns, rows + cost_rows(question.by, found.totals)[1])
+        print_table(title, columns, rows + billing.cost_rows(question.by, found.totals)[1])
 
 
 @click.command()
@@ -92,12 +85,12 @@ def statement(
         click.echo(msgspec.json.encode(document).decode())
     elif is_csv:
         rows = (line.values() for line in document.lines)
-        click.echo(to_csv(LINE_COLUMNS, rows), nl=False)
+        click.echo(billing.to_csv(billing.LINE_COLUMNS, rows), nl=False)
     else:
         _print_statement(document)
 
 
-def _print_statement(document: Statement) -> None:
+def _print_statement(document: billing.Statement) -> None:
     tables = {
         f"{document.month}, {document.timezone}": document.lines,
         "Totals": document.totals,

@@ -5,14 +5,7 @@ from typing import Any
 
 import click
 
-from lockstep_cli.options import (
-    DurationRange,
-    FiniteRange,
-    Parsed,
-    rates_option,
-    read_address,
-    timezone_option,
-)
+from lockstep_cli import options
 from lockstep_ledger.options import FILE, HOST, LABEL_VALUE, store_option
 
 _DAY_SECONDS = 86_400.0
@@ -24,7 +17,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 @click.command()
 @click.option(
     "--listen",
-    type=Parsed("HOST:PORT", read_address),
+    type=options.Parsed("HOST:PORT", options.read_address),
     default="127.0.0.1:9450",
     show_default=True,
     help="Address to listen on; port 0 takes any free one.",
@@ -59,7 +52,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 @click.option(
     "--scrape-interval",
     "scrape_interval_seconds",
-    type=DurationRange(0.0, 3600.0),
+    type=options.DurationRange(0.0, 3600.0),
     default=15.0,
     show_default="15s",
     help="Longest scrape interval; a new series is served as 0 for 1.5 times as long.",
@@ -67,7 +60,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 @click.option(
     "--node-wait",
     "node_wait_seconds",
-    type=DurationRange(0.0, 30 * _DAY_SECONDS),
+    type=options.DurationRange(0.0, 30 * _DAY_SECONDS),
     default=600.0,
     show_default="10m",
     help="How long a job waits for its other nodes after the first has ended.",
@@ -75,7 +68,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 @click.option(
     "--requeue-wait",
     "requeue_wait_seconds",
-    type=DurationRange(0.0, 30 * _DAY_SECONDS),
+    type=options.DurationRange(0.0, 30 * _DAY_SECONDS),
     default=_DAY_SECONDS,
     show_default="1d",
     help="How long a preempted job may wait in the queue before preempted is its outcome.",
@@ -83,19 +76,19 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 @click.option(
     "--keep-events",
     "keep_events_seconds",
-    type=DurationRange(_SHORTEST_KEEPING),
+    type=options.DurationRange(_SHORTEST_KEEPING),
     help="After this time only events that a settled job's record needs are kept; by default all.",
 )
 @click.option(
     "--keep-names",
     "keep_names_seconds",
-    type=DurationRange(_SHORTEST_KEEPING),
+    type=options.DurationRange(_SHORTEST_KEEPING),
     help="After this time users, names and texts of people leave a settled job; by default never.",
 )
 @click.option(
     "--silent-wait",
     "silent_wait_seconds",
-    type=DurationRange(60.0, 400 * _DAY_SECONDS),
+    type=options.DurationRange(60.0, 400 * _DAY_SECONDS),
     default=21_600.0,
     show_default="6h",
     help="How long a job of which no scheduler speaks may send nothing before it is unknown.",
@@ -112,13 +105,13 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 @click.option(
     "--max-rate",
     "requests_per_second",
-    type=FiniteRange(0.1, 1e6),
+    type=options.FiniteRange(0.1, 1e6),
     default=100.0,
     show_default=True,
     help="Limit of requests a second for each client; a burst may hold ten seconds' worth.",
 )
-@rates_option
-@timezone_option("Time zone of the days and months of bills.")
+@options.rates_option
+@options.timezone_option("Time zone of the days and months of bills.")
 def serve(**values: Any) -> None:
     """Serve the ledger: takes events, serves /metrics, /api and two pages for people."""
     from lockstep_ledger.program import Settings, run  # noqa: PLC0415  # --help needs no server

@@ -4,17 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lockstep_catalogue.vocabulary import GoodputState
-from lockstep_ledger.merge.allocation import (
-    MICRO,
-    Interval,
-    gpu_seconds,
-    gpus_at_end,
-    held,
-    share_models,
-    side_by_side,
-    step_intervals,
-    steps_of,
-)
+from lockstep_ledger.merge import allocation
 from lockstep_ledger.merge.facts import Disagreement, JobFacts
 from lockstep_ledger.merge.outcome import Settlement, SettleTimeouts, Verdict, judge, silent_nodes
 from lockstep_ledger.merge.precedence import COMPARED, NAMED_CLASSES, SCHEDULER, SETTLED
@@ -163,7 +153,7 @@ class Derivation:
             heard=run.heard,
             has_start=run.has_start,
             nodes=len(run.newest),
-            gpus=gpus_at_end(run.allocation, SLACK_SECONDS),
+            gpus=allocation.gpus_at_end(run.allocation, SLACK_SECONDS),
             attempts=run.attempts() if run.has_start else [],
             outcome=None if verdict is None else verdict.outcome,
             failure_class=None if verdict is None else verdict.failure_class,
@@ -197,7 +187,7 @@ class Derivation:
             return max(values)
         times = (t for s in run.spans for t in (*s.starts.values(), *s.checkpoints))
         safe = [time for time in times if time <= run.end]
-        return gpu_seconds(run.allocation, max([run.begin, *safe]), run.end)
+        return allocation.gpu_seconds(run.allocation, max([run.begin, *safe]), run.end)
 
     def _describe_machines(self, record: Record) -> None:
         if self.runs:
@@ -206,7 +196,9 @@ class Derivation:
             record.machines = len(newest.newest)
             of_node = self._facts.gpus_of_node
             gpus = sum(span.gpus(of_node) for span in newest.newest)
-            granted = math.inf if newest.granted is None else gpus_at_end(newest.granted, 0.0)
+            granted = (
+                math.inf if newest.granted is None else allocation.gpus_at_end(newest.granted, 0.0)
+            )
             record.machine_gpus = min(gpus, granted)
 
     def _end(self, record: Record) -> None:
@@ -268,7 +260,10 @@ def _used(run: Run) -> float | None:
     """GPU-seconds of its launchers, of what was granted; None without a launcher."""
     if not run.spans:
         return None
-    return max(0.0, held(run.steps, run.until) - gpu_seconds(run.unused, until=run.until))
+    return max(
+        0.0,
+        allocation.held(run.steps, run.until) - allocation.gpu_seconds(run.unused, until=run.until),
+    )
 
 
 UNUSED = "idle"
@@ -293,10 +288,10 @@ def micros_of(
     if not (is_over or reported):
         return {}
     end = _end_of(span, scheduler_end if is_over else None)
-    had = gpu_seconds(span.intervals(end, gpus_of_node, ""))
+    had = allocation.gpu_seconds(span.intervals(end, gpus_of_node, ""))
     total = had if is_over else min(had, sum(reported.values()))
     fitted = _fit(reported, total, "unknown")
-    return {state: round(seconds * MICRO) for state, seconds in fitted.items()}
+    return {state: round(seconds * allocation.MICRO) for state, seconds in fitted.items()}
 
 
 def states_of(run: Run) -> States:
@@ -304,11 +299,11 @@ def states_of(run: Run) -> States:
 
     Of one that goes on these are up to the newest word on it; what no report explains is unknown.
     """
-    total, end = held(run.steps, run.until), run.scheduler_end
-    unused = min(total, gpu_seconds(run.unused, until=run.until))
+    total, end = allocation.held(run.steps, run.until), run.scheduler_end
+    unused = min(total, allocation.gpu_seconds(run.unused, until=run.until))
     late = (i for i in run.granted or () if end and i.end_by(math.inf) > end + SLACK_SECONDS)
-    after_end = min(unused, gpu_seconds(late, end or 0.0, run.until))
-    states = {state: number / MICRO for state, number in run.micros.items() if number}
+    after_end = min(unused, allocation.gpu_seconds(late, end or 0.0, run.until))
+    states = {state: number / allocation.MICRO for state, number in run.micros.items() if number}
     states = _fit(states, total - unused, "unknown")
     rest = UNUSED if run.spans else "unknown"
     for state, seconds in ((rest, unused - after_end), (HELD, after_end)):
@@ -328,19 +323,19 @@ def allocate(run: Run, facts: JobFacts, *, is_over: bool) -> None:
         of_node = stated or span.gpu_model or model
         run.used += span.intervals(end, gpus_of_node, of_node)
     granted = _granted(run, facts, is_over=is_over)
-    run.granted = None if granted is None else list(share_models(granted, run.used))
+    run.granted = None if granted is None else list(allocation.share_models(granted, run.used))
     run.unused, run.exceeded = [], set()
     for begin, end, own, worn in (
-        () if granted is None else side_by_side(run.granted or (), run.used)
+        () if granted is None else allocation.side_by_side(run.granted or (), run.used)
     ):
-        if own - min(own, worn) > 1 / MICRO:
+        if own - min(own, worn) > 1 / allocation.MICRO:
             until = None if end == math.inf else end
-            run.unused.append(Interval(begin, until, own - min(own, worn)))
+            run.unused.append(allocation.Interval(begin, until, own - min(own, worn)))
         if worn > own > 0 and end - begin > TOGETHER_SECONDS:
             run.exceeded.add((worn, own))
     heavier = run.used if run.granted is None else run.granted
     run.allocation = [each if each.model else each._replace(model=model) for each in heavier]
-    run.steps, run.is_over = steps_of(run.allocation), is_over
+    run.steps, run.is_over = allocation.steps_of(run.allocation), is_over
 
 
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
@@ -367,7 +362,7 @@ def _fit(states: States, total: float, rest: str) -> States:
     return states
 
 
-def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[Interval] | None:
+def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[allocation.Interval] | None:
     """What the scheduler granted a run; None where it does not state it.
 
     What it does not end itself ends with the run, and without nodes where the next one begins.
@@ -379,7 +374,7 @@ def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[Interval] | No
     end = run.end if end is None and is_over else end
     if run.parts:
         models = {each.machine: each.gpu_model for each in run.spans if each.gpu_model}
-        found: list[Interval] = []
+        found: list[allocation.Interval] = []
         for part in run.parts:
             until = part.end
             if until is None and part.bound and part.bound < (span.bound or math.inf):
@@ -390,4 +385,4 @@ def _granted(run: Run, facts: JobFacts, *, is_over: bool) -> list[Interval] | No
             found += part.intervals(until, 0.0, model)
         return found
     words = facts.words_of_run(span.begin, end)
-    return None if words is None else list(step_intervals(span.begin, end, words))
+    return None if words is None else list(allocation.step_intervals(span.begin, end, words))

@@ -13,14 +13,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.ingest.speakers import OPERATOR, RELATIONS, RULES, Speaker, relation
-from lockstep_ledger.merge.counted import (
-    Booked,
-    Checkpoints,
-    Effects,
-    counts_of,
-    observations_of,
-    rows_of,
-)
+from lockstep_ledger.merge import counted
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.merge.plausible import Refused, implausible
@@ -96,7 +89,7 @@ class Transaction:
     ) -> None:
         self._state, self._connection, self._submissions = state, connection, submissions
         self._now_seconds = now_seconds
-        self._effects = Effects()
+        self._effects = counted.Effects()
         self._rows: list[dict[str, Any]] = []
         self._amendments: list[dict[str, Any]] = []
         self._changed: dict[int, JobState] = {}
@@ -291,12 +284,12 @@ Change = dict[str, Any]
 
 
 def book(
-    facts: JobFacts, before: Record | None, record: Record, checkpoints: Checkpoints,
-    effects: Effects,
+    facts: JobFacts, before: Record | None, record: Record, checkpoints: counted.Checkpoints,
+    effects: counted.Effects,
 ) -> list[Change]:  # fmt: skip
     """Adds what changed to the effects; field, before and after of each amendment."""
     old, group = facts.booked, record.group
-    counts, old_counts = counts_of(record), dict(old.counts)
+    counts, old_counts = counted.counts_of(record), dict(old.counts)
     effects.declare(group)
     fallen: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
@@ -318,18 +311,18 @@ def book(
             record_decrease(name, group, was, now)
         elif key in counts:
             counts[key] = was
-    rows = rows_of(record, checkpoints)
+    rows = counted.rows_of(record, checkpoints)
     effects.count(old.group, old.rows, sign=-1)
     effects.count(group, rows)
     observed = _observe(old.observed, record, effects)
-    facts.booked = Booked(group, list(counts.items()), rows, observed)
+    facts.booked = counted.Booked(group, list(counts.items()), rows, observed)
     changes = [{"field": name, "before": was, "after": now} for name, (was, now) in fallen.items()]
     return [*changes, *_amended_fields(before, record)]
 
 
-def _observe(observed: list[str], record: Record, effects: Effects) -> list[str]:
+def _observe(observed: list[str], record: Record, effects: counted.Effects) -> list[str]:
     """Adds to the histograms that have no value of the job yet."""
-    values = observations_of(record)
+    values = counted.observations_of(record)
     new = {metric: value for metric, value in values.items() if metric.name not in observed}
     for metric, value in new.items():
         effects.observe(metric, record.group, value)

@@ -18,19 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
-from lockstep_ledger.billing import (
-    CHOSEN,
-    DIMENSIONS,
-    LINE_COLUMNS,
-    MEASURES,
-    QUESTION,
-    Bills,
-    Costs,
-    Statement,
-    cost_rows,
-    read_question,
-    to_csv,
-)
+from lockstep_ledger import billing
 from lockstep_ledger.merge.effective_time import Expectation
 from lockstep_ledger.merge.record import STATUSES, Record
 from lockstep_ledger.store import dead_letters as letters
@@ -174,28 +162,28 @@ class BillsApi:
 
     def costs(self, request: Request) -> Response:
         """GET /api/costs: GPU hours and money of a period, grouped."""
-        given = read_parameters(request, (*QUESTION, "format"))
+        given = read_parameters(request, (*billing.QUESTION, "format"))
         with self.opened(request) as bills:
-            question = read_question(given, bills.today)
+            question = billing.read_question(given, bills.today)
             found = bills.costs(question)
         days = {"from": question.first, "to": question.last, "timezone": str(self.pricing.zone)}
         document = {**days, **msgspec.structs.asdict(found)}
-        return _answer(given, document, *cost_rows(question.by, found.rows))
+        return _answer(given, document, *billing.cost_rows(question.by, found.rows))
 
     def statement(self, request: Request) -> Response:
         """GET /api/statement: every line of a month."""
         given = read_parameters(request, ("month", "format"))
         with self.opened(request) as bills:
             found = bills.statement(given.get("month") or f"{bills.today:%Y-%m}")
-        return _answer(given, found, LINE_COLUMNS, (line.values() for line in found.lines))
+        return _answer(given, found, billing.LINE_COLUMNS, (line.values() for line in found.lines))
 
     @contextmanager
-    def opened(self, request: Request) -> Iterator[Bills]:
+    def opened(self, request: Request) -> Iterator[billing.Bills]:
         """The bills that a reader may see; a question that is wrong becomes a ``QueryError``."""
         try:
             with self.engine.connect() as connection:
                 limits = request.state.limits
-                yield Bills(connection, self.pricing, time.time(), limits=limits)
+                yield billing.Bills(connection, self.pricing, time.time(), limits=limits)
         except ValueError as error:
             raise QueryError(str(error)) from error
 
@@ -218,7 +206,7 @@ def _answer(
     rows: Iterable[Iterable[object]],
 ) -> Response:
     if given.get("format") == "csv":
-        return Response(to_csv(columns, rows), media_type="text/csv")
+        return Response(billing.to_csv(columns, rows), media_type="text/csv")
     return Response(msgspec.json.encode(document), media_type="application/json")
 
 
@@ -258,7 +246,7 @@ class Error(msgspec.Struct):
     error: str
 
 
-class CostsAnswer(Costs, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
+class CostsAnswer(billing.Costs, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
     """Costs of the days of a period."""
 
     first: date
@@ -296,7 +284,7 @@ Job = msgspec.defstruct(
     ],
 )  # fmt: skip
 _TYPES: tuple[Any, ...] = (
-    Delivery, Answer, Error, JobPage, Job, DeadLetterPage, CostsAnswer, Statement
+    Delivery, Answer, Error, JobPage, Job, DeadLetterPage, CostsAnswer, billing.Statement
 )  # fmt: skip
 _FOREIGN = {"403": "The host or the origin is not this ledger."}
 _INTAKE_ERRORS = {
@@ -393,9 +381,9 @@ _COST_QUERY = [
     *_MONTHLY,
     _query("from", "first day, such as 2026-10-05"),
     _query("to", "last day, which counts too"),
-    _query("by", f"with commas between, some of {', '.join(DIMENSIONS)}"),
-    _query("sort", f"a dimension, or the largest first of {', '.join(MEASURES)}"),
-    *(_query(name, f"only jobs of this {name}") for name in CHOSEN),
+    _query("by", f"with commas between, some of {', '.join(billing.DIMENSIONS)}"),
+    _query("sort", f"a dimension, or the largest first of {', '.join(billing.MEASURES)}"),
+    *(_query(name, f"only jobs of this {name}") for name in billing.CHOSEN),
 ]
 _JOB_ID = {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}
 _READS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {

@@ -25,13 +25,7 @@ from lockstep_ledger.web.intake import GroupCommit, Intake
 from lockstep_ledger.web.middleware import AccessLog
 from lockstep_ledger.web.pages import Pages
 from lockstep_outcomes.prices.price import Pricing
-from lockstep_prometheus.scrape_text import (
-    OPENMETRICS,
-    OPENMETRICS_TYPE,
-    TEXT_TYPE,
-    write_head,
-    write_stem,
-)
+from lockstep_prometheus import scrape_text
 from lockstep_records.distribution import installed_version
 
 Samples = dict[Series, float]
@@ -72,7 +66,7 @@ class Exposition:
             by_name[series[0]].append(series)
         lines: list[str] = []
         for metric in FAMILIES:
-            lines.append(write_head(metric, is_openmetrics=is_openmetrics))
+            lines.append(scrape_text.write_head(metric, is_openmetrics=is_openmetrics))
             if metric.kind is Kind.HISTOGRAM:
                 lines += self._histogram(metric, by_name, samples)
             else:
@@ -108,7 +102,7 @@ class Exposition:
             names: tuple[str, ...] = metric.label_names
             if len(values) > len(names):
                 names = (*names, "le")
-            stem = write_stem(name, dict(zip(names, values, strict=True)))
+            stem = scrape_text.write_stem(name, dict(zip(names, values, strict=True)))
             stem = self._stems[series] = f"{stem} "
         return stem
 
@@ -268,10 +262,10 @@ class Application:
         return PlainTextResponse(f"ok: this ledger {role}\n")
 
     def _metrics(self, request: Request) -> Response:
-        is_openmetrics = OPENMETRICS in request.headers.get("accept", "")
+        is_openmetrics = scrape_text.OPENMETRICS in request.headers.get("accept", "")
         samples = visible(self._samples(), request.state.limits)
         body = self._exposition.render(samples, is_openmetrics=is_openmetrics)
-        content_type = OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE
+        content_type = scrape_text.OPENMETRICS_TYPE if is_openmetrics else scrape_text.TEXT_TYPE
         return Response(body, headers={"Content-Type": content_type})
 
     def _samples(self) -> Samples:

@@ -11,12 +11,7 @@ from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.ends import Standstill, standstill_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.verdict.sentences import (
-    OWNER_OF_CAUSE,
-    busy_nodes,
-    is_news,
-    loss_sentence,
-)
+from lockstep_reports.verdict import sentences
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, slow_name
 from lockstep_reports.wording import duration, percent, plural
 
@@ -176,7 +171,7 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         was = f"was slow{_name_phase(costliest.phase)}"
         if costliest.cause is not None:
             often = " again and again" if costliest.start_step < costliest.end_step else ""
-            was = f"was slow, for {OWNER_OF_CAUSE[costliest.cause].of_it}{often}"
+            was = f"was slow, for {sentences.OWNER_OF_CAUSE[costliest.cause].of_it}{often}"
         where = _name_nodes(analysis, costliest)
         if analysis.steps.is_independent and lost is not None:
             share = f": {percent(lost)} of the job's updates are lost, and no other rank waited"
@@ -205,8 +200,8 @@ def loss_word(lost_ratio: float) -> str:
 def _lost_without_a_slow_rank(analysis: StepAnalysis) -> Iterator[Finding]:
     """What all waited for again and again, where no episode of a slow rank says it."""
     for loss in analysis.losses:
-        if is_news(loss) and loss.kind != "busy_host":
-            sentence = loss_sentence(loss, len(analysis.steps.members))
+        if sentences.is_news(loss) and loss.kind != "busy_host":
+            sentence = sentences.loss_sentence(loss, len(analysis.steps.members))
             yield Finding("slow", sentence, lost_ratio=loss.lost_ratio)
 
 
@@ -215,7 +210,7 @@ def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
     is_known = all(member.node for member in analysis.steps.members)
     if not is_known or episode.group:
         return ""
-    return f" on {busy_nodes(analysis.steps, episode.ranks)}"
+    return f" on {sentences.busy_nodes(analysis.steps, episode.ranks)}"
 
 
 _SEVERITY_OF_LAUNCHES: dict[str, Severity] = {"hang": "hung", "moving": "nobody"}
@@ -266,7 +261,7 @@ def _busy_host(analysis: StepAnalysis) -> Finding:
     busy, evidence = analysis.losses[:1], analysis.verdict.evidence[:1]
     if not busy or busy[0].kind != "busy_host":
         return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)
-    nodes = busy_nodes(analysis.steps, busy[0].ranks)
+    nodes = sentences.busy_nodes(analysis.steps, busy[0].ranks)
     why = f"{nodes} {'were' if nodes.startswith('nodes') else 'was'} busy with other work"
     cost = f"which cost {percent(busy[0].lost_ratio)} of the run"
     return Finding("nobody", f"Nobody was slow: {why}, {cost}.", evidence)

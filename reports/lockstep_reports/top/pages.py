@@ -20,15 +20,7 @@ from lockstep_records.page.replicas import counts_data
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
 from lockstep_reports.readers.pages import ROW_DTYPE, phase_column, rows_by_clock
-from lockstep_reports.top.table import (
-    STILL,
-    RankRow,
-    Snapshot,
-    lags,
-    state_of,
-    why_unobserved,
-    worst_first,
-)
+from lockstep_reports.top import table
 from lockstep_reports.wording import duration, plural
 
 _NUM_ROWS, _NUM_SPARK_STEPS = 32, 16
@@ -62,11 +54,11 @@ class PageSource:
                 raise
             self._node = name
 
-    def poll(self) -> Snapshot:
+    def poll(self) -> table.Snapshot:
         """The ranks now."""
         now, notes = time.time(), list[str]()
         folders = [self._job] if self._job else list_jobs(find_root())
-        rows: list[RankRow] = []
+        rows: list[table.RankRow] = []
         standing: list[str] = []
         for folder in folders:
             ranks = _read_ranks(folder, notes)
@@ -84,11 +76,11 @@ class PageSource:
         if self._job is not None:
             with suppress(OSError):  # the folder is being removed
                 state = read_status(self._job).word
-        return Snapshot(
+        return table.Snapshot(
             title=self._title,
             wall_seconds=now,
-            rows=worst_first(rows),
-            notes=(*standing, *why_unobserved(rows), *left_out),
+            rows=table.worst_first(rows),
+            notes=(*standing, *table.why_unobserved(rows), *left_out),
             state=state,
         )
 
@@ -127,7 +119,7 @@ def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[
     return []
 
 
-def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
+def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[table.RankRow]:
     if not ranks:
         return []
     # Ranks are read one after the other, so their newest steps differ by a few.
@@ -142,17 +134,17 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
         own_work[index, np.searchsorted(numbers, rows["step"])] = seconds
     return [
         _row(job_id, rank, nan_stats.number(lag), now)
-        for rank, lag in zip(ranks, lags(own_work), strict=True)
+        for rank, lag in zip(ranks, table.lags(own_work), strict=True)
     ]
 
 
-def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
+def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> table.RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
     step, waits = nan_stats.median_number(seconds), phase_column(rank.rows, "sync")
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
     state = _state(page, quiet, step)
-    return RankRow(
+    return table.RankRow(
         job_id=job_id,
         rank=page.identity["rank"],
         node=page.identity["node"],
@@ -163,7 +155,9 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         # A loop that records no waits has zeros: unknown.
         wait_seconds=_median(waits) if waits.any() else None,
         step_seconds=step,
-        tokens_per_second=None if state in STILL else _tokens_rate(rank, float(seconds.sum())),
+        tokens_per_second=None
+        if state in table.STILL
+        else _tokens_rate(rank, float(seconds.sum())),
         loss=page.state["loss"],
         quiet_seconds=quiet,
         other_seconds=_median(phase_column(rank.rows, "other")),
@@ -193,4 +187,4 @@ def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
         # A signal stops a rank at once; that it stalls shows after minutes.
         if process.pid is not None and is_stopped(process.pid):
             return "stopped"
-    return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page))
+    return table.state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().apply_page(page))

@@ -10,14 +10,7 @@ from lockstep_catalogue.labels import CLOCK, JOB_ID, NODE, OWN_WORK_PHASES, PHAS
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_prometheus.client import Prometheus, Series
 from lockstep_reports import nan_stats
-from lockstep_reports.top.table import (
-    RankRow,
-    Snapshot,
-    lags,
-    state_of,
-    why_unobserved,
-    worst_first,
-)
+from lockstep_reports.top import table
 
 # Four scrapes of 15 s; `rate` needs two samples and a scrape may fail.
 _RATE_WINDOW = "1m"
@@ -34,7 +27,7 @@ class PrometheusSource:
         self._clocks: dict[_Key, str] = {}
         self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
 
-    def poll(self) -> Snapshot:
+    def poll(self) -> table.Snapshot:
         """The ranks now; ValueError where the server does not answer, or has no such rank."""
         now = time.time()
         ranks = self._server.instant(select(training.RANK_INFO, *self._matchers), now)
@@ -44,18 +37,18 @@ class PrometheusSource:
         if not keys:
             raise ValueError(f"{self._server.address} knows of no such rank now")
         rows = self._rows(now, keys, nodes)
-        return Snapshot(
+        return table.Snapshot(
             title=self._server.address,
             wall_seconds=now,
-            rows=worst_first(rows),
-            notes=why_unobserved(rows),
+            rows=table.worst_first(rows),
+            notes=table.why_unobserved(rows),
         )
 
     def close(self) -> None:
         """Closes the connection."""
         self._server.close()
 
-    def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
+    def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[table.RankRow]:
         steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._matchers), JOB_ID, RANK)
         # Durations are the inverse of rates: series hold sums over many steps.
         step_rate = self._ask_by_rank(steps, now)
@@ -76,11 +69,11 @@ class PrometheusSource:
             number = step.get(job_and_node)
             quiet = max(0.0, now - progress.get(key, now))
             rows.append(
-                RankRow(
+                table.RankRow(
                     job_id=key[0],
                     rank=key[1],
                     node=nodes[key],
-                    state=state_of("training", quiet, step_seconds.get(key)),
+                    state=table.state_of("training", quiet, step_seconds.get(key)),
                     phase="sync" if waiting.get(key) else None,
                     step=None if number is None else int(number),
                     lag_seconds=lag.get(key),
@@ -146,7 +139,7 @@ def _lags(own_work: dict[_Key, float], clocks: dict[_Key, str]) -> dict[_Key, fl
     for key in own_work:
         of_one_clock.setdefault((key[0], clocks.get(key)), []).append(key)
     for keys in of_one_clock.values():
-        values = lags(np.array([[own_work[key]] for key in keys]))
+        values = table.lags(np.array([[own_work[key]] for key in keys]))
         lag_by_key |= {
             key: nan_stats.number(value) for key, value in zip(keys, values, strict=True)
         }

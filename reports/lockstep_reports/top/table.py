@@ -12,12 +12,7 @@ from rich.text import Text
 
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
-from lockstep_outcomes.progress.hangs import (
-    HANG_TIMEOUT_SECONDS,
-    PAUSE_TIMEOUT_SECONDS,
-    HangTimeouts,
-    hang_limit_seconds,
-)
+from lockstep_outcomes.progress import hangs
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
@@ -116,16 +111,16 @@ def state_of(
     phase: str,
     quiet_seconds: float,
     step_seconds: float | None,
-    timeouts: HangTimeouts = HangTimeouts(),  # noqa: B008  # it is frozen
+    timeouts: hangs.HangTimeouts = hangs.HangTimeouts(),  # noqa: B008  # it is frozen
 ) -> str:
     """State of a rank by its last phase, its silence, and the median of its steps if known."""
     if phase in ENDED_PHASES:
         return phase
     is_pause = phase in PAUSE_PHASES
-    limit_seconds = hang_limit_seconds(
+    limit_seconds = hangs.hang_limit_seconds(
         step_seconds,
-        timeouts.step_seconds or HANG_TIMEOUT_SECONDS,
-        timeouts.pause_seconds or PAUSE_TIMEOUT_SECONDS,
+        timeouts.step_seconds or hangs.HANG_TIMEOUT_SECONDS,
+        timeouts.pause_seconds or hangs.PAUSE_TIMEOUT_SECONDS,
         is_pause=is_pause,
     )
     if quiet_seconds > limit_seconds:

@@ -27,17 +27,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from lockstep_records.file_access.atomic_file import sync_folder, write_atomically
-from lockstep_trainer.data.corpus import (
-    MAX_TOKEN_IDS,
-    NUM_BYTES,
-    Corpus,
-    held_out_from,
-    read_corpus,
-    read_text_file,
-    read_text_folder,
-    standard_library,
-    text_files,
-)
+from lockstep_trainer.data import corpus
 
 MANIFEST = "manifest.json"
 DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("<u1"), "uint16": np.dtype("<u2")}
@@ -61,7 +51,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     format: Literal["lockstep-token-shards"]
     version: Literal[1]
     dtype: Literal["uint8", "uint16"]
-    vocabulary: Annotated[int, Meta(ge=1, le=MAX_TOKEN_IDS)]
+    vocabulary: Annotated[int, Meta(ge=1, le=corpus.MAX_TOKEN_IDS)]
     shards: Annotated[tuple[Shard, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
@@ -145,16 +135,16 @@ def _check_sha256(path: Path, shard: Shard, sha256: str) -> None:
         )
 
 
-def open_shards(folder: Path, manifest: Manifest) -> Corpus:
+def open_shards(folder: Path, manifest: Manifest) -> corpus.Corpus:
     """The shards as a corpus, mapped into memory but not read; or OSError."""
     tokens = sum(shard.tokens for shard in manifest.shards)
-    held_out = held_out_from(tokens)
+    held_out = corpus.held_out_from(tokens)
     mapped = tuple(
         # Mapped, so that the ranks of a node share one copy in the page cache.
         np.memmap(folder / shard.file, manifest.numbers, "r")
         for shard in manifest.shards
     )
-    return Corpus(
+    return corpus.Corpus(
         train=MappedText(mapped, 0, held_out),
         held_out=MappedText(mapped, held_out, tokens),
         sha256=hashlib.sha256(manifest.as_json().encode()).hexdigest(),
@@ -185,9 +175,11 @@ class MappedText:
 
 def write_text_shards(texts: Path, to: Path, *, tokens_per_shard: int) -> Manifest:
     """Writes shards of bytes from the text files of a folder; OSError, or ValueError for a text."""
-    chunks = (np.frombuffer(read_text_file(path), np.uint8) for path in text_files(texts))
+    chunks = (
+        np.frombuffer(corpus.read_text_file(path), np.uint8) for path in corpus.text_files(texts)
+    )
     return write_shards(
-        chunks, to, dtype="uint8", vocabulary=NUM_BYTES, tokens_per_shard=tokens_per_shard
+        chunks, to, dtype="uint8", vocabulary=corpus.NUM_BYTES, tokens_per_shard=tokens_per_shard
     )
 
 
@@ -277,20 +269,20 @@ def say_on_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
-def read_data(path: Path | None, *, checksums: bool = True) -> Corpus:
+def read_data(path: Path | None, *, checksums: bool = True) -> corpus.Corpus:
     """The text of a run: of text files, token shards, or the standard library; or ValueError.
 
     Shards are read once to verify their ``checksums``.
     """
     try:
         if path is None:
-            return read_corpus(standard_library())
+            return corpus.read_corpus(corpus.standard_library())
         if not path.is_dir():
             raise ValueError(
                 f"--data {path} is not a folder; give one of text files or token shards"
             )
         if not (path / MANIFEST).exists():
-            return read_text_folder(path)
+            return corpus.read_text_folder(path)
         manifest = read_manifest(path)
         check_shards(path, manifest, checksums=checksums, say=say_on_stderr)
         return open_shards(path, manifest)

@@ -4,22 +4,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from lockstep_ledger.feeds.kubernetes import objects
 from lockstep_ledger.feeds.kubernetes.follower import Change
 from lockstep_ledger.feeds.kubernetes.job_events import SILENT_SECONDS, Job
-from lockstep_ledger.feeds.kubernetes.objects import (
-    CLAIMS,
-    KNOWN_TO_PODS,
-    PARTS,
-    PODS,
-    SUBMITTERS,
-    WORKLOADS,
-    ObjectError,
-    Owned,
-    Reference,
-    part_of,
-    read_object,
-    text_of,
-)
 from lockstep_ledger.feeds.kubernetes.pods import Pod, close_runs, find_ending, read_pod, unseen
 from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS
 
@@ -29,7 +16,7 @@ _KEPT_SECONDS = 600.0
 _MOST_OWNERS = 8
 _MOST_PARTS = 8  # a job has at most 20 names in the ledger
 _MOST_LOGGED = 100
-Await = Callable[[Reference], bool]
+Await = Callable[[objects.Reference], bool]
 """Whether an owner that is not there may still come: its kind is not listed yet."""
 
 
@@ -51,10 +38,10 @@ class ClusterState:
         self.lock = threading.RLock()
         self.refused = 0
         self._selector = selector
-        self._objects: dict[str, Owned] = {}
+        self._objects: dict[str, objects.Owned] = {}
         self._pods: dict[str, Pod] = {}
         self._job_of_pod: dict[str, str] = {}
-        self._claims: dict[tuple[str, str], Owned] = {}
+        self._claims: dict[tuple[str, str], objects.Owned] = {}
         self.left_out = 0
         self._broken: set[str] = set()
 
@@ -66,8 +53,8 @@ class ClusterState:
                 return
             try:
                 self._apply(change)
-            except ObjectError as error:
-                uid = text_of(part_of(change.item, "metadata").get("uid"))
+            except objects.ObjectError as error:
+                uid = objects.text_of(objects.part_of(change.item, "metadata").get("uid"))
                 if uid not in self._broken and len(self._broken) < _MOST_LOGGED:
                     self._broken.add(uid)
                     self.refused += 1
@@ -75,9 +62,12 @@ class ClusterState:
 
     def _apply(self, change: Change) -> None:
         is_gone = change.word == "gone"
-        if change.kind is PODS:
+        if change.kind is objects.PODS:
             pod = read_pod(
-                change.item, self._pods.get(text_of(part_of(change.item, "metadata").get("uid")))
+                change.item,
+                self._pods.get(
+                    objects.text_of(objects.part_of(change.item, "metadata").get("uid"))
+                ),
             )
             if is_gone:
                 pod.gone = change.time
@@ -88,7 +78,7 @@ class ClusterState:
                 job.pods[pod.uid] = pod
             self.dirty.setdefault(pod.uid, change.time)
             return
-        found = read_object(change.kind, change.item)
+        found = objects.read_object(change.kind, change.item)
         before = self._objects.get(found.uid)
         if before is not None and found.resumed is None:
             # As the server would write it: in whole seconds.
@@ -96,14 +86,14 @@ class ClusterState:
             found.resumed = seen if before.held and not found.held else before.resumed
         found.gone = change.time if is_gone else None
         self._objects[found.uid] = found
-        if found.kind == CLAIMS:
+        if found.kind == objects.CLAIMS:
             self._claims[found.namespace, found.name] = found
         self.dirty.setdefault(found.uid, change.time)
 
     def _forget_missing(self, change: Change) -> None:
-        of_kind: list[Pod | Owned] = (
+        of_kind: list[Pod | objects.Owned] = (
             [*self._pods.values()]
-            if change.kind is PODS
+            if change.kind is objects.PODS
             else [each for each in self._objects.values() if each.kind == change.kind.name]
         )
         for each in of_kind:
@@ -144,35 +134,37 @@ class ClusterState:
     def _find_job(self, uid: str, since: float, now: float, may_come: Await) -> Job | float | None:
         """The job of an object or pod; since when it is waited for where its owner may come yet."""
         pod, owned = self._pods.get(uid), self._objects.get(uid)
-        if owned is not None and owned.kind == CLAIMS:
+        if owned is not None and owned.kind == objects.CLAIMS:
             self._touch_users(owned, since)
             return None
         top, missing = self._climb(pod, owned)
         if missing is not None and not self._is_cut(pod, missing, now - since, may_come):
             return since
-        if owned is not None and top is not None and top.kind in PARTS:
+        if owned is not None and top is not None and top.kind in objects.PARTS:
             return None
         job = self._job(pod, top, missing)
         if job is not None and pod is not None:
             self._join(pod, job)
         if job is not None and owned is not None and owned.parent is not None:
-            if owned.kind == WORKLOADS:
+            if owned.kind == objects.WORKLOADS:
                 job.workload = owned
-            elif owned.kind in KNOWN_TO_PODS and owned.parent.kind != "JobSet":
+            elif owned.kind in objects.KNOWN_TO_PODS and owned.parent.kind != "JobSet":
                 job.parts |= {owned.uid} if len(job.parts) < _MOST_PARTS else set()
         return job
 
-    def _touch_users(self, claim: Owned, since: float) -> None:
+    def _touch_users(self, claim: objects.Owned, since: float) -> None:
         for pod in self._pods.values():
             if pod.namespace == claim.namespace and claim.name in pod.claims:
                 self.dirty.setdefault(pod.uid, since)
 
-    def _climb(self, pod: Pod | None, owned: Owned | None) -> tuple[Owned | None, Reference | None]:
+    def _climb(
+        self, pod: Pod | None, owned: objects.Owned | None
+    ) -> tuple[objects.Owned | None, objects.Reference | None]:
         """The object at the top of the owners; else the owner that is not there."""
         top, child = owned, pod if pod is not None else owned
         parent = child.parent if child is not None else None
         for _ in range(_MOST_OWNERS):
-            if parent is None or parent.kind in SUBMITTERS:
+            if parent is None or parent.kind in objects.SUBMITTERS:
                 break
             top = self._objects.get(parent.uid)
             if top is None:
@@ -180,13 +172,17 @@ class ClusterState:
             parent = top.parent
         return top, None
 
-    def _is_cut(self, pod: Pod | None, owner: Reference, waited: float, may_come: Await) -> bool:
+    def _is_cut(
+        self, pod: Pod | None, owner: objects.Reference, waited: float, may_come: Await
+    ) -> bool:
         """Whether an owner that is not there will not come; none is looked for what is left out."""
         if pod is not None and not (pod.gpus or pod.job_id or pod.claims):
             return waited >= _RACE_SECONDS
         return not may_come(owner) and waited >= _ORPHAN_SECONDS
 
-    def _job(self, pod: Pod | None, top: Owned | None, missing: Reference | None) -> Job | None:
+    def _job(
+        self, pod: Pod | None, top: objects.Owned | None, missing: objects.Reference | None
+    ) -> Job | None:
         """The job whose object is on top, or whose owner cannot be seen, or that is a pod."""
         if top is not None:
             job = Job(top.uid, top.namespace, top.name, top.kind, top.created, top)
@@ -199,7 +195,7 @@ class ClusterState:
                 pod.created,
             )
         elif pod is not None:
-            job = Job(pod.uid, pod.namespace, pod.name, PODS.name, pod.created)
+            job = Job(pod.uid, pod.namespace, pod.name, objects.PODS.name, pod.created)
         else:
             return None
         return self.jobs.setdefault(job.uid, job)

@@ -11,15 +11,8 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
+from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
-from lockstep_ledger.feeds.kubernetes.delivery import (
-    RENEW_SECONDS,
-    AwayError,
-    Delivery,
-    Lease,
-    LedgerClient,
-    Remembered,
-)
 from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.job_events import EventWriter, Job
 from lockstep_ledger.feeds.kubernetes.objects import FOLLOWED, PODS, Kind, Reference, discover
@@ -44,8 +37,8 @@ class Feed:
     def __init__(
         self,
         server: ApiServer,
-        ledger: LedgerClient,
-        lease: Lease,
+        ledger: delivery.LedgerClient,
+        lease: delivery.Lease,
         ending: threading.Event,
         *,
         namespaces: tuple[str, ...] = (),
@@ -54,7 +47,7 @@ class Feed:
         self.server, self.ledger, self.lease, self._ending = server, ledger, lease, ending
         self.namespaces = namespaces
         self.state = ClusterState(selector)
-        self.delivery = Delivery(ledger, server.clock, self._report)
+        self.delivery = delivery.Delivery(ledger, server.clock, self._report)
         self.followers: dict[tuple[str, str], Follower] = {}
         self._kinds: dict[str, Kind] = {}
         self._writer = EventWriter(ledger.cluster)
@@ -70,7 +63,7 @@ class Feed:
         try:
             renewed = 0.0
             while not self._ending.wait(_TICK_SECONDS):
-                if time.monotonic() - renewed > RENEW_SECONDS:
+                if time.monotonic() - renewed > delivery.RENEW_SECONDS:
                     renewed = time.monotonic()
                     if not self.lease.hold(self._delivered_until()):
                         _log.warning("lease=lost")
@@ -78,7 +71,7 @@ class Feed:
                 try:
                     self._tick()
                     self._complaint = ""
-                except (AwayError, ServerError, *Failure) as error:
+                except (delivery.AwayError, ServerError, *Failure) as error:
                     if not self._complaint:
                         self._complaint = printable(str(error), 300)
                         _log.warning("feed=waits reason=%r", self._complaint)
@@ -100,7 +93,7 @@ class Feed:
         for number, job in enumerate(jobs):
             try:
                 self._deliver_new(job, now)
-            except (AwayError, *Failure):
+            except (delivery.AwayError, *Failure):
                 for each in jobs[number:]:
                     self.state.dirty.setdefault(each.uid, now)
                 raise
@@ -209,7 +202,7 @@ class Feed:
                     self._end_missing(job.job_id, found)
         job.is_seeded = True
 
-    def _last_seen(self, found: Remembered) -> float:
+    def _last_seen(self, found: delivery.Remembered) -> float:
         until = self.lease.delivered_until
         return found.updated if until is None else max(found.updated, min(until, self._begun))
 
@@ -228,7 +221,7 @@ class Feed:
             elif found.is_open and not self.state.has_object(found.uid) and self._can_see(found):
                 self._end_missing(job_id, found)
 
-    def _can_see(self, found: Remembered) -> bool:
+    def _can_see(self, found: delivery.Remembered) -> bool:
         """Whether the kind of a job is followed, or has left the server."""
         states = {f.state for (name, _), f in self.followers.items() if name == found.kind}
         is_unfollowed = not states and found.kind in self._kinds
@@ -238,7 +231,7 @@ class Feed:
             return False
         return not is_unfollowed and states <= {"followed", "absent", "away"}
 
-    def _end_missing(self, job_id: str, found: Remembered) -> None:
+    def _end_missing(self, job_id: str, found: delivery.Remembered) -> None:
         job = Job(found.uid, found.project, "", found.kind, found.updated, job_id=job_id)
         last_seen = self._last_seen(found)
         _restore(job, found, last_seen)
@@ -278,7 +271,7 @@ def names_of(job: Job) -> Iterator[str]:
     yield from (f"{name[: _MAX_ID - 9]}@{number}" for number in count(2))
 
 
-def _restore(job: Job, found: Remembered, last_seen: float) -> None:
+def _restore(job: Job, found: delivery.Remembered, last_seen: float) -> None:
     """Give a job back what the ledger has of it; pods that are gone ended unseen."""
     visible = {run.part for pod in job.pods.values() for run in pod.runs.values()}
     for part, run in found.runs.items():

@@ -13,12 +13,7 @@ _MONTH_RANGE = "from=now-28d&to=now"
 
 @dataclass(frozen=True, slots=True)
 class AlertBoard:
-    """Where the answer is.
-
-    Attributes:
-        labels: labels of the alert that the board has as variables.
-        window: range of time, as parameters of an address.
-    """
+    """Where the answer is: the labels that a board has as variables, a window as its parameters."""
 
     board: str
     row: str

@@ -17,11 +17,7 @@ class Matcher:
 
 
 def eq(label: Label, value: str) -> Matcher:
-    """``label="value"``; in a closed set the value must be declared.
-
-    Raises:
-        ValueError: a value that the label cannot take.
-    """
+    """``label="value"``; in a closed set a value that is not declared is a ValueError."""
     _check_values(label, value)
     return Matcher(label, "=", value)
 
@@ -32,21 +28,13 @@ def has(label: Label) -> Matcher:
 
 
 def one_of(label: Label, *values: str) -> Matcher:
-    """``label=~"a|b"``, of one value ``label="a"``; in a closed set every value must be declared.
-
-    Raises:
-        ValueError: a value that the label cannot take.
-    """
+    """``label=~"a|b"``, of one value ``label="a"``; values as for ``eq``."""
     _check_values(label, *values)
     return Matcher(label, "=" if _is_literal(*values) else "=~", "|".join(values))
 
 
 def none_of(label: Label, *values: str) -> Matcher:
-    """``label!~"a|b"``; in a closed set every value must be declared.
-
-    Raises:
-        ValueError: a value that the label cannot take.
-    """
+    """``label!~"a|b"``; values as for ``eq``."""
     _check_values(label, *values)
     return Matcher(label, "!=" if _is_literal(*values) else "!~", "|".join(values))
 
@@ -63,11 +51,7 @@ def _check_values(label: Label, *values: str) -> None:
 
 
 def select(series: Series, *matchers: Matcher) -> str:
-    """An instant selector; of a histogram, its buckets.
-
-    Raises:
-        ValueError: the series has no such label.
-    """
+    """An instant selector, of a histogram its buckets; ValueError for a label that it lacks."""
     bucketed = isinstance(series, Metric) and series.kind is Kind.HISTOGRAM
     for matcher in matchers:
         if matcher.label not in series.exposed_labels and not (bucketed and matcher.label == LE):

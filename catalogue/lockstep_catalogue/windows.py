@@ -12,11 +12,7 @@ _MIN_LONG_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class ScrapeWindows:
-    """What the time between two scrapes decides: how far back a rule looks, and how often.
-
-    Raises:
-        ValueError: the time is below 1 s or above 60 s.
-    """
+    """What the time between two scrapes, 1 to 60 s, decides: how far a rule looks, how often."""
 
     scrape_seconds: int
 

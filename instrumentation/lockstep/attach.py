@@ -144,12 +144,7 @@ def _read(path: Path) -> str:
 
 
 def record_last_error(page: Path, parts: Parts) -> None:
-    """Sets a hook in front of ``sys.excepthook``, which still gets the exception.
-
-    Args:
-        page: path of the rank's page; the error goes beside it.
-        parts: of the monitor; an error of ours must not hide that of the user.
-    """
+    """Sets a hook in front of ``sys.excepthook``, which writes the error beside the page."""
     passed_on, process = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
@@ -194,11 +189,7 @@ def _write(page: Path, error: BaseException, stack: TracebackType | None) -> Non
 
 
 def check_page_is_free(path: Path, identity: RankIdentity) -> None:
-    """Does nothing where the page of a rank can be created.
-
-    Raises:
-        NoPageError: there is one; the message says whose.
-    """
+    """Does nothing where the page of a rank can be created; NoPageError says whose there is."""
     if not path.exists():
         return
     try:

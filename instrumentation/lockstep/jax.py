@@ -43,16 +43,10 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class WatchedStep(Generic[P, R]):
-    """A step function whose calls are the steps of this rank.
+    """A step function, its attributes included, whose calls are the steps of this rank.
 
-    The monitor is made at the first call, when JAX knows the processes.
-
-    Args:
-        step: the function; its attributes are those of this one.
-        options: for ``lockstep.attach``, such as mesh, root or environment.
-
-    Attributes:
-        monitor: for blocks of the loop, as in ``with train_step.monitor.checkpoint():``.
+    The monitor, for blocks such as ``with train_step.monitor.checkpoint():``, is made by the
+    options for ``attach`` at the first call, when JAX knows the processes.
     """
 
     def __init__(self, step: Callable[P, R], **options: Any) -> None:

@@ -29,13 +29,7 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeSize:
-    """Size of each probe.
-
-    Attributes:
-        matrix_rows: rows and columns of the square matrices.
-        copy_bytes: bytes copied in memory at once.
-        reduce_bytes: bytes of the all-reduce on each rank.
-    """
+    """Rows of the matrices, bytes copied at once, and bytes of the all-reduce on each rank."""
 
     dtype: torch.dtype
     matrix_rows: int
@@ -57,13 +51,7 @@ _GPU_PROBE = ProbeSize(
 def measure(
     seconds: float, gpus: Sequence[int] | None = None, load_seconds: float = 0.0
 ) -> list[Figure]:
-    """Figures of each GPU, or of the processor where there is none, and of the all-reduce.
-
-    Args:
-        seconds: duration of each probe.
-        gpus: numbers of those that are measured; None for all.
-        load_seconds: duration of the matrix product, where that is longer.
-    """
+    """Figures of each GPU, of some, or of the processor where there is none, and the all-reduce."""
     num_gpus = torch.cuda.device_count()
     indices = range(num_gpus) if gpus is None else gpus
     figures: list[Figure] = []

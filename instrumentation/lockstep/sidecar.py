@@ -17,11 +17,7 @@ import click
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Child:
-    """A process to start with a job.
-
-    Attributes:
-        timeout_seconds: time that it has to finish after the job's end.
-    """
+    """A process to start with a job, and the seconds that it has after the job's end."""
 
     name: str
     arguments: tuple[str, ...]

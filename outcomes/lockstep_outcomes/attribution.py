@@ -14,7 +14,6 @@ class Presence:
     """A rank of an attempt on its node.
 
     Attributes:
-        begin: wall clock of its start, seconds since 1970.
         end: of its end; None while it runs.
         pid: of its process as the kernel of the node counts; None where that is unknown.
         device: UUID of its GPU, or of the instance of one; empty on a CPU.
@@ -36,13 +35,7 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignOrigin:
-    """Where a sign was.
-
-    Attributes:
-        times: moments at which it is known to have happened.
-        pid: of the process that it is about; None where it names none.
-        devices: UUIDs of the GPU and its instances; None for a sign of no GPU.
-    """
+    """Where a sign was, at moments at which it is known: a pid, or UUIDs of a GPU, where named."""
 
     times: tuple[float, ...]
     pid: int | None = None

@@ -32,13 +32,10 @@ class Classification:
     """What became of a job.
 
     Attributes:
-        failure_class: None unless it failed.
         cause_ranks: empty where no rank is to blame or none is known.
         evidence: what was found, the deciding first.
         exception: what ended the rank to blame, with its place; None where none is known.
-        signal: that ended it; None for none.
         followers: ranks that failed after it; empty where no rank is to blame.
-        last_step: highest step that any rank completed; None where unknown.
     """
 
     outcome: vocabulary.Outcome

@@ -22,8 +22,6 @@ class RankEnd:
         first: whether it failed before all others of its node.
         exception: type and message of what ended it.
         last_lines: the end of its output.
-        phase: last phase of its page; ``done`` when its loop ended.
-        time: of its end, seconds since 1970.
         idle_seconds: from the last update of its page to its end.
     """
 
@@ -148,17 +146,10 @@ def evidence_of(
     at_time_limit: bool = False,
     outside_time: float | None = None,
 ) -> Evidence:
-    """What the job's folder knows of the end of an attempt on this node.
+    """What the job's folder knows of the end of an attempt on this node; or OSError.
 
-    Args:
-        job: folder of the job.
-        attempt: its number.
-        launcher_signal: name of the signal that stopped the launcher; None for none.
-        at_time_limit: whether it came when the time limit was due.
-        outside_time: when it came, seconds since 1970.
-
-    Raises:
-        OSError: the folder cannot be read.
+    ``launcher_signal`` stopped the launcher, ``at_time_limit`` if the limit was due, at
+    ``outside_time``.
     """
     events, pages = read_events(job), pages_of(job / str(attempt))
     page_by_rank = {int(page.identity["rank"]): page for page in pages}

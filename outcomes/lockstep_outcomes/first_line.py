@@ -24,11 +24,7 @@ _FOLDERS = re.compile(r"\((?:[^()\s]*/)+([^/()\s]+:\d+, in [^()]*)\)$")
 
 
 def first_line(fields: Mapping[str, Any]) -> str:
-    """What became of a job, who was to blame, at which step, and who merely followed.
-
-    Args:
-        fields: of ``attempt_ended`` or ``job_finished``; what is missing is left out.
-    """
+    """What became of a job by its last event: who was to blame, at which step, who followed."""
     outcome, cause = fields.get("outcome"), fields.get("cause")
     end = _ENDS.get(str(outcome), "The job ended")
     if outcome == "failed" and cause == "hang":

@@ -38,7 +38,6 @@ class UnevenEnd:
     Attributes:
         finished: ranks whose loop had ended, and the last step of any of them.
         left: ranks that went on, and the last step that all of them completed.
-        is_in_step: whether they are known to have begun another one.
     """
 
     finished: tuple[int, ...]

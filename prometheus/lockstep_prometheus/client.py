@@ -39,15 +39,9 @@ class Series:
 
 
 class Prometheus:
-    """A server with Prometheus' query API.
+    """A server with Prometheus' query API, with any path prefix, user and password in its URL.
 
-    Args:
-        url: its address with any path prefix; a user and password in it are sent.
-        timeout_seconds: of each wait for the server.
-        transport: for tests, in place of the network.
-
-    Raises:
-        PrometheusError: the address is malformed.
+    A malformed one is a PrometheusError; ``transport`` stands for the network in tests.
     """
 
     def __init__(
@@ -86,9 +80,7 @@ class Prometheus:
     def instant(self, query: str, seconds: float) -> list[Series]:
         """The value of every series at a time; for a range selector, all its samples.
 
-        Raises:
-            QueryError: Prometheus refuses the query.
-            PrometheusError: no server answers, or it is not a Prometheus.
+        Raises QueryError where Prometheus refuses the query, PrometheusError where none answers.
         """
         return self._series("query", {"query": query, "time": f"{seconds:.3f}"})
 

@@ -76,11 +76,7 @@ class Selector:
 
 
 def parse(expression: str) -> Expr:
-    """The tree of an expression.
-
-    Raises:
-        ValueError: the text is not PromQL; it names what was expected.
-    """
+    """The tree of an expression; a ValueError names what was expected."""
     try:
         return parser.parse(expression)
     except ValueError as error:
@@ -110,11 +106,7 @@ def nodes(node: Expr) -> Iterator[Expr]:
 
 
 def selectors(expression: str) -> Iterator[Selector]:
-    """All selectors of an expression, in their order.
-
-    Raises:
-        ValueError: the text is not PromQL.
-    """
+    """All selectors of an expression, in their order; ValueError where the text is not PromQL."""
     yield from _selectors(parse(expression), 0.0, "")
 
 
@@ -144,14 +136,9 @@ def _selector(node: VectorSelector, range_seconds: float, function: str) -> Sele
 
 
 def rewrite(expression: str, change: Callable[[Expr], str | None]) -> str:
-    """The expression with nodes replaced, as its parser prints it; unchanged where none is.
+    """The expression with nodes, operands first, replaced by what ``change`` gives, if any.
 
-    Args:
-        expression: PromQL.
-        change: PromQL that replaces a node, whose operands are already replaced; None keeps it.
-
-    Raises:
-        ValueError: the text is not PromQL.
+    It is as its parser prints it, unchanged where none is; ValueError where it is not PromQL.
     """
     changed = False
 

@@ -29,16 +29,10 @@ _LAST_LINES = 15
 
 
 def run_with_lines(script: Path, edited: str, steps: int, command: Sequence[str]) -> list[str]:
-    """What the ranks show of their first steps, as lines of text.
+    """What the ranks of an edited script show of their first steps, as lines of text.
 
-    Args:
-        script: a file of the program.
-        edited: its text with the lines.
-        steps: of rank 0 after which the program is stopped.
-        command: what ``lockstep run`` is given; the script where empty.
-
-    Raises:
-        ValueError: no rank made a step; the text has the end of the program's output.
+    The program, of ``lockstep run``'s command or the script alone, is stopped after ``steps`` of
+    rank 0. A ValueError has the end of its output where no rank made a step.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-", dir=_memory()) as name:
         folder = Path(name)

@@ -33,14 +33,7 @@ _LIBRARIES = {
 
 
 class ProposedLines:
-    """What to add to a script.
-
-    Attributes:
-        notes: what cannot be seen in the script, or needs no line; a sentence each.
-
-    Raises:
-        ValueError: nothing can be added; the text says where it can.
-    """
+    """What to add to a script, with a sentence on each need that cannot be seen; or ValueError."""
 
     def __init__(self, script: TrainingScript) -> None:
         self._script, self.notes = script, list[str]()

@@ -83,11 +83,7 @@ def profile(
 
 
 def _pages_of_running(job: Path) -> dict[int, Path]:
-    """Paths of pages by rank, of the ranks that may step again.
-
-    Raises:
-        click.UsageError: the job has ended.
-    """
+    """Paths of pages by rank, of ranks that may step again; UsageError if the job has ended."""
     pages = newest_pages(job)
     running = {page.identity["rank"]: page.path for page in pages if page.phase not in ENDED_PHASES}
     if is_finished(read_events(job)) or (pages and not running):
@@ -98,11 +94,7 @@ def _pages_of_running(job: Path) -> dict[int, Path]:
 
 
 def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: float) -> bool:
-    """Moves the traces as they are written and prints the cost of each.
-
-    Returns:
-        Whether a trace is missing at the end.
-    """
+    """Moves traces as they are written, prints the cost of each; whether one is missing."""
     failed = False
     deadline = time.monotonic() + wait_seconds
     while pages and time.monotonic() < deadline:

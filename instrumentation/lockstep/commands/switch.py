@@ -20,11 +20,7 @@ from lockstep_records.text.durations import format_duration
 
 
 def job_or_usage(job: str) -> Path:
-    """The folder of a job by id or path.
-
-    Raises:
-        click.UsageError: the job does not exist; the text lists the jobs that do.
-    """
+    """The folder of a job by id or path; click.UsageError lists those that exist."""
     try:
         return find_job(job)
     except ValueError as error:
@@ -32,15 +28,7 @@ def job_or_usage(job: str) -> Path:
 
 
 def change_switches(job: Path, **changes: Any) -> Switches:
-    """Changes some of a job's switches in its file.
-
-    Returns:
-        All switches of the job.
-
-    Raises:
-        click.UsageError: the file holds something else, a value is invalid, or the folder cannot
-            be written; the text names it.
-    """
+    """Changes some of a job's switches in its file; all of them, or click.UsageError."""
     try:
         switches = dataclasses.replace(read_switches(switches_path(job)), **changes)
         write_switches(job, switches)

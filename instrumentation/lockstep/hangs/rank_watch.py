@@ -43,10 +43,8 @@ _DEVICE_WORDS: dict[bool | None, Device | None] = {True: "pending", False: "pass
 class ProgressWatch:
     """A thread that writes a rank's progress beside its page once the rank stands.
 
-    Args:
-        limit_seconds: the time-out of a hang, as it is now; 0 asks nothing.
-        is_device_busy: whether the loop's stream has work before it; None where unknown.
-        parts: of the monitor; an error ends the watch.
+    ``limit_seconds`` is the time-out of a hang, as it is now; 0 asks nothing. ``is_device_busy`` is
+    whether the loop's stream has work before it; None where unknown.
     """
 
     def __init__(
@@ -121,11 +119,9 @@ class HangWatch:
     itself should turn this watch off (``LOCKSTEP_HANG_TIMEOUT=0s``).
 
     Args:
-        page: path of the rank's page; the files of stacks and socket lie next to it.
         timeouts: user's time-outs, see ``hang_limit_seconds``; one of 0 in steps turns it off.
-        now_ns: monotonic clock.
         is_device_busy: whether the loop's stream has work before it; None where unknown.
-        parts: of the monitor; without the part ``flight_recorder`` stacks are written all the same.
+        parts: without the part ``flight_recorder`` stacks are written all the same.
 
     Attributes:
         steps_ns: durations of the last steps, nanoseconds.

@@ -37,11 +37,7 @@ def scheduled_job_of(environment: Mapping[str, str]) -> str:
 
 
 def job_id_of_rank(environment: Mapping[str, str], position: RankPosition) -> str:
-    """The id of the job of a rank.
-
-    Raises:
-        ValueError: it is invalid, or nothing names a job of several nodes; the text says so.
-    """
+    """The id of the job of a rank; a ValueError says why several nodes have none."""
     # In an allocation torchrun's id is one that nobody else knows.
     job_id = find_job_id(environment) or _run_id(environment.get("TORCHELASTIC_RUN_ID", ""))
     job_id = job_id or _meeting_id(
@@ -61,13 +57,8 @@ def job_id_of_rank(environment: Mapping[str, str], position: RankPosition) -> st
 def launched_job_id(environment: Mapping[str, str], endpoint: str = "", nnodes: int = 1) -> str:
     """The id that a launcher gives its job; empty where it may take a new one.
 
-    Args:
-        environment: of the launcher, with the options of torchrun that Kubeflow sets (PET_*).
-        endpoint: HOST:PORT of the rendezvous.
-        nnodes: number of nodes of the job.
-
-    Raises:
-        ValueError: the nodes share no id; the text says what to give.
+    Of the environment the options of torchrun count that Kubeflow sets (PET_*). Where the nodes
+    share no id, a ValueError says what to give.
     """
     job_id = find_job_id(environment) or _run_id(environment.get("PET_RDZV_ID", ""))
     if job_id or nnodes == 1:

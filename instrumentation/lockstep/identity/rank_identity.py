@@ -83,14 +83,8 @@ def identity_from(
 ) -> RankIdentity:
     """The identity of this rank; what torch does not say is empty.
 
-    Args:
-        environment: variables of the launcher and of Lockstep.
-        mesh: coordinates by axis; the rank itself as dp where left out.
-        parts: run what may fail.
-        position: of the rank; by the group or the environment where left out.
-
-    Raises:
-        ValueError: a variable is invalid; the text names it.
+    Mesh and position follow from group and environment where left out, the rank itself as dp. A
+    ValueError names a variable that is invalid.
     """
     position = position or find_position(environment) or RankPosition()
     rank, parts = position.rank, parts or Parts()

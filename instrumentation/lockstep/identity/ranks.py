@@ -11,11 +11,7 @@ from lockstep.identity.requeues import read_integer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPosition:
-    """Where a rank stands in its job.
-
-    Attributes:
-        launcher: that started it, by its name; empty for a process that nobody has launched.
-    """
+    """Where a rank stands in its job, and what launched it; empty where nobody has."""
 
     rank: int = 0
     world_size: int = 1
@@ -58,11 +54,7 @@ def is_group_ready() -> bool:
 
 
 def find_position(environment: Mapping[str, str] = os.environ) -> RankPosition | None:
-    """The position of this rank; None while only a process group that is to come can say it.
-
-    Raises:
-        ValueError: a variable is invalid; the text names it.
-    """
+    """The position of this rank, None while only a group to come can say it; or ValueError."""
     # An environment that somebody hands in describes another process.
     if environment is os.environ and is_group_ready():
         return _position_in_group(environment)

@@ -16,11 +16,7 @@ _REQUEUES = ("LOCKSTEP_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
 def read_integer(environment: Mapping[str, str], name: str, default: int) -> int:
-    """A whole number of the environment.
-
-    Raises:
-        ValueError: the variable is not a whole number; the text names it.
-    """
+    """A whole number of the environment; a ValueError names the variable."""
     text = environment.get(name, "")
     if not text:
         return default
@@ -51,11 +47,7 @@ def restarts_of(environment: Mapping[str, str]) -> int:
 
 
 def process_key(process: int, proc: Path = Path("/proc")) -> str:
-    """A process by its PID namespace, its id there and its start, for ids come again.
-
-    Raises:
-        OSError: it has ended.
-    """
+    """A process by its PID namespace, its id there and its start, for ids recur; or OSError."""
     stat = (proc / str(process) / "stat").read_bytes().rpartition(b")")[2].split()
     return f"{(proc / 'self' / 'ns' / 'pid').readlink()} {process} {stat[19].decode()}"
 
@@ -69,11 +61,7 @@ def launch_key_of(environment: Mapping[str, str], process: int) -> int:
 def with_attempt(
     identity: RankIdentity, root: Path, environment: Mapping[str, str]
 ) -> RankIdentity:
-    """The identity with its attempt counted on over what this node knows of the job.
-
-    Raises:
-        OSError: the job's folder cannot be read.
-    """
+    """The identity with its attempt counted on over what this node knows; or OSError."""
     if environment.get(FIRST_ATTEMPT):
         return identity
     name = page_path(root, identity.job_id, 0, identity.rank).name

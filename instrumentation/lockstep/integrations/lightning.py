@@ -24,11 +24,7 @@ except ModuleNotFoundError as error:
 
 
 class LockstepCallback(Callback):
-    """Instruments one Trainer; a step is an optimizer step, with all its micro-batches.
-
-    Args:
-        options: for ``lockstep.attach``, such as mesh, root or environment.
-    """
+    """Instruments one Trainer with ``attach``'s options; a step has all its micro-batches."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options

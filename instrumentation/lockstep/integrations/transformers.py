@@ -27,12 +27,7 @@ Method = Callable[..., Any]
 
 
 class LockstepCallback(TrainerCallback):
-    """Instruments one Trainer; a step is an optimizer step, with all its micro-batches.
-
-    Args:
-        trainer: the Trainer that the callback is added to.
-        options: for ``lockstep.attach``, such as mesh, root or environment.
-    """
+    """Instruments one Trainer with ``attach``'s options; a step has all its micro-batches."""
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
         self._trainer, self._options = trainer, options

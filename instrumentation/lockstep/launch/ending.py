@@ -16,7 +16,6 @@ class WorkersEnd:
 
     Attributes:
         exit_codes: one per worker; negative for a signal.
-        signal_number: signal that stopped the launcher itself; None for none.
         stop_time: when it began to stop its workers, seconds since 1970.
     """
 

@@ -21,13 +21,8 @@ class Job:
 
     Args:
         program: arguments to the Python interpreter: a script, or ``-m`` and a module, and theirs.
-        job_id: name of the job, and of its folder.
-        cluster: name of the cluster, a label of all series.
-        project: account of the job; empty for none.
         max_restarts: restarts of all ranks after a failure.
         endpoint: HOST:PORT of the rendezvous; empty for a job of one node.
-        rendezvous: settings of the rendezvous by torchrun's names.
-        local_address: of this node for the others; empty for its name.
         log_folder: of torchrun's logs; None for one in the job's folder.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.

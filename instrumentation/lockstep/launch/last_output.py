@@ -36,16 +36,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class KeptOutput:
-    """The stderr of one rank.
+    """The stderr of one rank, from a file in memory; it ``is_closed`` when all is taken in.
 
-    Args:
-        page: where the rank's page will be.
-        descriptor: of the file in memory that the rank writes.
-        forward: takes what the rank writes, as far as it can within some seconds, and returns how
-            many bytes it took.
-
-    Attributes:
-        is_closed: whether all of it is taken in.
+    ``forward`` takes what the rank writes, as far as it can within some seconds, and gives the
+    number of bytes.
     """
 
     def __init__(self, page: Path, descriptor: int, forward: Callable[[bytes, float], int]) -> None:
@@ -160,11 +154,7 @@ class OutputKeeper:
 
 
 def _forward(data: bytes, wait_seconds: float) -> int:
-    """Writes to the launcher's own stderr, without waiting longer than that for its reader.
-
-    Returns:
-        How many bytes were taken; all of them where nobody can read.
-    """
+    """Writes to the launcher's own stderr, not waiting longer than that; how many bytes went."""
     stderr, num_taken = select.poll(), 0
     stderr.register(_STDERR, select.POLLOUT)
     try:
@@ -178,12 +168,7 @@ def _forward(data: bytes, wait_seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RankOutput:
-    """What one rank leaves behind.
-
-    Attributes:
-        output: its output; None where that is not kept.
-        error_file: written by torchrun's ``record`` where the program uses it.
-    """
+    """What one rank leaves behind, where kept, and the error file of torchrun's ``record``."""
 
     page: Path
     output: KeptOutput | None
@@ -202,15 +187,7 @@ class RankOutput:
 
 
 class KeptLogsSpecs(DefaultLogsSpecs):
-    """Torch's destinations of logs, with stderr to the keeper.
-
-    Args:
-        log_folder: folder of torch's own files, such as error files.
-        page_of: path of a rank's page in the attempt that starts.
-
-    Attributes:
-        outputs: of the ranks that were started last.
-    """
+    """Torch's destinations of logs, with stderr of each rank's page to the keeper."""
 
     def __init__(
         self, keeper: OutputKeeper, log_folder: Path, page_of: Callable[[int], Path]

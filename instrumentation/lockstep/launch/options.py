@@ -49,11 +49,7 @@ def spellings(name: str) -> tuple[str, ...]:
 
 
 def read_rank_count(text: str) -> int:
-    """A number of ranks, or ``auto``, ``gpu`` or ``cpu``: one for each GPU or processor.
-
-    Raises:
-        ValueError: the text is none of these, or ``gpu`` finds none.
-    """
+    """A number of ranks, or ``auto``, ``gpu`` or ``cpu``: one for each there is; or ValueError."""
     if text.isdecimal() and int(text) > 0:
         return int(text)
     if text not in {"auto", "gpu", "cpu"}:
@@ -71,11 +67,7 @@ def _num_gpus() -> int:
 
 
 def read_node_count(text: str) -> int:
-    """A number of nodes; torchrun's range only where both ends are the same.
-
-    Raises:
-        ValueError: the text is neither.
-    """
+    """A number of nodes, or torchrun's range where both ends are the same; or ValueError."""
     least, _, most = text.partition(":")
     if not least.isdecimal() or int(least) < 1 or most not in {"", least}:
         raise ValueError(
@@ -121,16 +113,7 @@ TORCHRUN_OPTIONS = {
 
 
 def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) -> dict[str, Any]:
-    """Fields of ``Job`` that follow from torchrun's options.
-
-    Args:
-        options: values of ``TORCHRUN_OPTIONS`` by name.
-        endpoint: that was given as HOST:PORT; empty for none.
-        nnodes: nodes of the job.
-
-    Raises:
-        ValueError: options contradict each other, or a setting is not KEY=VALUE.
-    """
+    """Fields of ``Job`` by ``TORCHRUN_OPTIONS`` and an endpoint; ValueError in contradiction."""
     if options["standalone"]:
         if nnodes > 1:
             raise ValueError(f"--standalone is one node, and --nnodes is {nnodes}; leave one out")

@@ -80,10 +80,7 @@ class JobInUseError(ValueError):
 def claim_job(job: Job, environment: Mapping[str, str] = os.environ) -> Iterator[int]:
     """Holds the job's folder during the block; gives the number of the job's next attempt.
 
-    Raises:
-        ForeignFolderError: the job's folder is somebody else's.
-        JobInUseError: the job runs.
-        ValueError: its folder cannot be created.
+    Raises ForeignFolderError, JobInUseError, or ValueError where it cannot be created.
     """
     with _explained_refusals(job):
         _check_unused(job)
@@ -347,12 +344,7 @@ def _job_agent(job: Job) -> Iterator[None]:
 
 
 def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:
-    """Exit status of a job.
-
-    Args:
-        exit_codes: one per worker; negative for a signal.
-        signal_number: signal that stopped the launcher; None for none.
-    """
+    """Exit status of a job, by its workers' codes and the signal that stopped the launcher."""
     failed = [code for code in exit_codes if code != 0]
     if set(failed) == {PREEMPTED}:
         return PREEMPTED
@@ -417,14 +409,7 @@ def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: An
 
 
 def launch(program: Sequence[str], **options: Any) -> int:
-    """Runs a program to its end as a job; options are fields of ``Job``, by default its own.
-
-    Returns:
-        The exit status; see ``run_job``.
-
-    Raises:
-        click.UsageError: an option is invalid, or torch is missing; the text names it.
-    """
+    """Runs a program to its end as a job with fields of ``Job``; its status, or UsageError."""
     if find_spec("torch") is None:
         raise click.UsageError(
             "the ranks are started by torch, which is not installed here; install torch or "

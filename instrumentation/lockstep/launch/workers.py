@@ -228,11 +228,7 @@ _WAIT = timedelta(seconds=30)
 
 
 def agree_on_first_attempt(worker_group: WorkerGroup, own: int) -> int:
-    """Highest number that a node of the job counts on with; a node may lack the earlier pages.
-
-    Returns:
-        The same on all nodes; ``own`` where they do not answer in time.
-    """
+    """Highest number that a node counts on with, for all; ``own`` where they do not answer."""
     store, num_nodes = worker_group.store, worker_group.group_world_size or 1
     if store is None or num_nodes == 1:
         return own

@@ -104,11 +104,7 @@ class Fingerprints:
             self._copy(torch.stack((parameter_sums, gradient_sums)))
 
     def _sum(self, tensors: Iterable[tuple[torch.Tensor | None, int]]) -> torch.Tensor | None:
-        """Sum of bits and number of values not finite, int64 [2]; None without a tensor.
-
-        Args:
-            tensors: each with the number of times that it was chosen before.
-        """
+        """Sum of bits and number of values not finite, int64 [2]; None without a tensor."""
         local = [
             (tensor.to_local() if isinstance(tensor, DTensor) else tensor, turn)
             for tensor, turn in tensors

@@ -20,11 +20,7 @@ _RETRIES, _FAILED = "num_alloc_retries", "num_ooms"
 
 
 class Memory:
-    """Writes the memory in use into the page.
-
-    Args:
-        statm: the kernel's file of this process's memory, in pages.
-    """
+    """Writes the memory in use into the page, by the kernel's ``statm`` of this process."""
 
     def __init__(self, slots: Slots, statm: Path = Path("/proc/self/statm")) -> None:
         self._slots, self._statm = slots, statm
@@ -78,12 +74,7 @@ _HOST = ("can't allocate memory", "not enough memory")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutOfMemory:
-    """What ran out.
-
-    Attributes:
-        memory: ``GPU`` or ``host``.
-        requested_bytes: of the allocation that failed; None where the error does not say.
-    """
+    """What ran out, ``GPU`` or ``host``, and the allocation that failed, where that is told."""
 
     memory: str
     requested_bytes: int | None

@@ -22,12 +22,7 @@ _STEPS = SLOT.word("steps")
 
 
 class PageReports:
-    """Keeps reports in the page and its spool of spans; each is a call of a part.
-
-    Args:
-        periodic: its slot for what is not of each step.
-        callbacks: judge losses and norms.
-    """
+    """Keeps reports in the page and its spool of spans; each is a call of a part."""
 
     def __init__(
         self,

@@ -31,11 +31,7 @@ _LONGEST_PAUSE_NS = 64_000_000_000
 
 
 class LoopThreads:
-    """Open files of the loop's threads; called from the loop's thread.
-
-    Args:
-        tasks: a folder for each thread of this process.
-    """
+    """Open files of the loop's threads; called from the loop's thread."""
 
     def __init__(self, tasks: Path = Path("/proc/self/task")) -> None:
         self._tasks = tasks

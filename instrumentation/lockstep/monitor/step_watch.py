@@ -42,11 +42,7 @@ _FREE_BYTES = 256 << 20  # that must be free on the tmpfs before a trace is take
 
 
 class Profiler:
-    """Answers each request for a trace once.
-
-    Attributes:
-        running: whether a trace is being taken.
-    """
+    """Answers each request for a trace once."""
 
     def __init__(self, page: Path, rank: int) -> None:
         self.running = False

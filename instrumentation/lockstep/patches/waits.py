@@ -86,11 +86,7 @@ def _runs_step(receiver: _Receiver) -> bool:
 
 
 def begin() -> int:
-    """The rank has arrived and waits.
-
-    Returns:
-        Code of the interrupted phase, for ``end``; NOT_WAITING where the wait does not count.
-    """
+    """The rank has arrived and waits; code of the interrupted phase, or NOT_WAITING."""
     receiver = _receiver
     if receiver.monitor is None or not _runs_step(receiver):
         return NOT_WAITING

@@ -80,11 +80,7 @@ def is_in_use() -> bool:
 
 
 def loaded_runtime(maps: Path = Path("/proc/self/maps")) -> tuple[str, str]:
-    """Path of the runtime's library in this process, and the prefix of its functions.
-
-    Raises:
-        OSError: no runtime is loaded, as in a build of torch that is linked with it statically.
-    """
+    """Path of the runtime's library in this process, and its functions' prefix; or OSError."""
     for line in maps.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         path = line[line.find("/") :] if "/" in line else ""
         for name, prefix in _PREFIXES.items():
@@ -94,11 +90,7 @@ def loaded_runtime(maps: Path = Path("/proc/self/maps")) -> tuple[str, str]:
 
 
 def find_device() -> Device | None:
-    """The GPU of this process; None while the process uses none.
-
-    Raises:
-        OSError: it uses one whose runtime cannot be called.
-    """
+    """The GPU of this process, None while it uses none; OSError where it cannot be called."""
     if not is_in_use():
         return None
     torch = sys.modules["torch"]

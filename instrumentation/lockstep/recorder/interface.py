@@ -57,12 +57,7 @@ class RecorderCallbacks(Protocol):
 
 
 class PhaseHook(Protocol):
-    """A hook that enters one phase, whatever it is called with.
-
-    Attributes:
-        callback: called with the same, but not in steps from ``quiet_from`` to before
-            ``quiet_until``.
-    """
+    """A hook that enters one phase, and calls ``callback`` but in a range of quiet steps."""
 
     callback: Callable[..., object] | None
     quiet_from: int
@@ -76,11 +71,7 @@ class LoopCalls(Protocol):
     """Calls of the hot path: phases, waits and the end of a step."""
 
     def enter_phase(self, phase: str) -> None:
-        """Ends the current phase and begins the named one.
-
-        Raises:
-            ValueError: no phase has that name.
-        """
+        """Ends the current phase and begins the named one; ValueError for an unknown one."""
 
     def enter_code(self, code: int) -> None:
         """The same by the phase's code; what hooks call."""
@@ -137,11 +128,7 @@ class LoopCalls(Protocol):
 
 
 class Recorder(LoopCalls, Protocol):
-    """A recorder in any of its states: recording, suspended or off.
-
-    Attributes:
-        on: whether rows are written.
-    """
+    """A recorder in any of its states: recording (``on``), suspended or off."""
 
     on: bool
 

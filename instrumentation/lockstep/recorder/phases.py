@@ -25,11 +25,7 @@ FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
 
 
 def code_of(name: str) -> int:
-    """The code of a phase.
-
-    Raises:
-        ValueError: no phase has that name.
-    """
+    """The code of a phase; ValueError where no phase has that name."""
     if name not in CODE:
         raise ValueError(f"phase {name!r} is none of {', '.join(CODE)}")
     return CODE[name]

@@ -45,18 +45,9 @@ MAX_COUNT = (1 << 32) - 1  # tokens and samples of a row have 32 bits
 def bus_factor(kind: str, ranks: int) -> float:
     """Bytes on the bus for each byte of a collective, whose size is that which nccl-tests prints.
 
-    What the slowest link carries, for any size of group; the formulas are those of
-    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
-
-    Args:
-        kind: a value of the label ``kind``.
-        ranks: size of the collective's group; a group of one moves nothing.
-
-    Returns:
-        A factor of at least 0 and less than 2, without a unit.
-
-    Raises:
-        ValueError: the kind has no factor, or the group is empty.
+    What the slowest link carries, for any size of group, 0 to 2; the formulas are those of
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md. A kind without a factor, or
+    an empty group, is a ValueError.
     """
     if ranks < 1:
         raise ValueError(f"ranks {ranks} must be at least 1, the rank itself")
@@ -70,11 +61,7 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 def sequence_figures(lengths: Sequence[int]) -> tuple[int, int, int, int, float]:
-    """Shortest and longest length, their sum and number, and the sum of their squares.
-
-    Raises:
-        ValueError: a row cannot hold them.
-    """
+    """Shortest, longest, sum, number, and sum of squares of lengths; ValueError if too large."""
     shortest, longest, total = min(lengths), max(lengths), sum(lengths)
     if shortest < 0 or max(longest, total) > MAX_COUNT:
         raise ValueError("sequence_lengths are outside of what a row can hold")

@@ -11,11 +11,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def sinks_of(summary_to: tuple[str, ...], job: Path) -> tuple[Child, ...]:
-    """The children that write a job's summaries to each SINK or SINK:TARGET.
-
-    Raises:
-        ValueError: a sink is unknown, or its library is not installed.
-    """
+    """The children that write a job's summaries to each SINK or SINK:TARGET; or ValueError."""
     children = []
     for destination in summary_to:
         sink, _, target = destination.partition(":")

@@ -60,11 +60,7 @@ class MlflowSink:
 
 
 def open_sink(job_id: str, target: str) -> MlflowSink:
-    """A run for the job.
-
-    Raises:
-        SinkError: the tracking server or store does not answer.
-    """
+    """A run for the job; SinkError where the tracking server or store does not answer."""
     return MlflowSink(
         job_id,
         target or os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT_URI,

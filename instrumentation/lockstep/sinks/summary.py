@@ -47,11 +47,7 @@ class Sink(Protocol):
     """A destination of summaries."""
 
     def put(self, summary: Summary, *, last: bool) -> None:
-        """Writes a summary; ``last`` is True at the end of the job.
-
-        Raises:
-            SinkError: it cannot be written.
-        """
+        """Writes a summary, ``last`` at the end of the job; or SinkError."""
         ...
 
 

@@ -44,9 +44,5 @@ class WandbSink:
 
 
 def open_sink(job_id: str, target: str) -> WandbSink:
-    """A run for the job.
-
-    Raises:
-        SinkError: the run cannot be created.
-    """
+    """A run for the job; SinkError where it cannot be created."""
     return WandbSink(job_id, target or ".")

@@ -26,12 +26,7 @@ _GIVE_UP_AT_STEP = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketSizes:
-    """The gradient buckets of a model, which are reduced one by one.
-
-    Attributes:
-        size_bytes: bytes of all of them.
-        ranks: number of ranks that share them; None where unknown.
-    """
+    """Bytes of the gradient buckets of a model, reduced one by one among so many ranks."""
 
     count: int = 1
     size_bytes: int = 0

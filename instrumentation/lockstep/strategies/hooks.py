@@ -125,12 +125,9 @@ def _is_single_process() -> bool:
 
 
 class StepHooks:
-    """Hooks on one model that enter the phases of a monitor.
+    """Hooks on a model, compiled or not, that enter the phases of a monitor.
 
-    Args:
-        model: what the loop calls, compiled or not.
-        calls: whether a call of the model is the forward; not so under a pipeline's schedule,
-            whose chunks are marked by ``patches.pipeline``.
+    Its call is the forward unless a pipeline's schedule runs: ``patches.pipeline`` marks chunks.
     """
 
     # The hooks of a copied or saved model find these: a copy is not watched.
@@ -376,11 +373,7 @@ class StepHooks:
 
 
 def watch_optimizer(monitor: LiveMonitor, optimizer: Any) -> PhaseHook:
-    """Marks the steps of an optimizer, or of whatever has a step that is none of torch's.
-
-    Returns:
-        The hook that is called before each step.
-    """
+    """Marks the steps of an optimizer, or of what has a step; the hook before each of them."""
     begin, end = (monitor.recorder.phase_hook(code) for code in (OPTIMIZER, OTHER))
     if isinstance(optimizer, torch.optim.Optimizer):
         optimizer.register_step_pre_hook(begin)

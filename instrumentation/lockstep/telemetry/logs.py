@@ -88,13 +88,8 @@ def json_logs(
 ) -> None:
     """Makes the root logger write JSON lines; a second call has no further effect.
 
-    Args:
-        stream: where to, when the root logger has no handler yet; stderr by default.
-        level: of the root logger, when it has no handler yet.
-        environment: RANK, LOCKSTEP_JOB_ID, TRACEPARENT and the like.
-
-    Raises:
-        ValueError: a variable of the environment is invalid.
+    Stream and level are those of a root logger without a handler yet. A ValueError names a variable
+    of the environment.
     """
     root = logging.getLogger()
     # Handlers of the user's are kept, with their streams and levels: only the format changes.

@@ -10,11 +10,7 @@ KNOWN_YEARS = range(1970, 9999)
 
 
 def parse_month(text: str) -> date:
-    """The first day of a month such as 2026-10.
-
-    Raises:
-        ValueError: the text is not a month.
-    """
+    """The first day of a month such as 2026-10; ValueError for any other text."""
     try:
         return _known_day(f"{text}-01")
     except ValueError as error:
@@ -31,11 +27,7 @@ def _known_day(text: str) -> date:
 def read_range(
     month: str | None, first: str | None, last: str | None, today: date
 ) -> tuple[date, date]:
-    """First and last day of a month, or of a range; of the month that runs without either.
-
-    Raises:
-        ValueError: both are given, or the range is too long or ends before it begins.
-    """
+    """First and last day of a month, by default the one that runs, or a range; or ValueError."""
     if month:
         if first or last:
             raise ValueError(f"month {month} and a range are both given; give one of them")

@@ -57,11 +57,7 @@ class Capacity(_Row, frozen=True, kw_only=True):
 
 
 class RateCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All rows of a file.
-
-    Attributes:
-        currency: of prices that jobs declare without one.
-    """
+    """All rows of a file, and the currency of prices that jobs declare without one."""
 
     rates: tuple[Rate, ...] = ()
     budgets: tuple[Budget, ...] = ()
@@ -106,11 +102,7 @@ def match_model(gpu_model: str, pattern: str) -> bool:
 
 
 def read_rate_card(path: Path | None) -> RateCard:
-    """The rate card of a YAML file; an empty one without a file.
-
-    Raises:
-        ValueError: one sentence on what is wrong with it, with its line and field.
-    """
+    """The rate card of a YAML file, an empty one without; a ValueError has line and field."""
     if path is None:
         return RateCard()
     values: dict[str, tuple[int, str]] = {}

@@ -21,11 +21,7 @@ _DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobGoodput:
-    """Allocated GPU time of a job by state.
-
-    Attributes:
-        gpu_seconds: by state; states that are absent are 0.
-    """
+    """Allocated GPU time of a job by state; states that are absent are 0."""
 
     gpu_seconds: Mapping[GoodputState, float]
 
@@ -253,8 +249,6 @@ class WholeJob:
 
     Attributes:
         goodput: allocated GPU seconds by state; of ranks, where a job has no GPUs.
-        elapsed_seconds: from the first launch to the end of the last attempt, or until the last
-            word of it.
     """
 
     goodput: JobGoodput

@@ -42,23 +42,14 @@ _MAX_BYTES = 64 << 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankProgress:
-    """How far a rank has come.
-
-    Attributes:
-        device: whether its device still has work; None where it has none, or did not answer.
-        launched: collectives by group.
-    """
+    """How far a rank has come, whether its device has work, and its collectives by group."""
 
     device: Device | None = None
     launched: dict[str, Launched]
 
 
 def write_progress(page: Page, progress: RankProgress) -> None:
-    """Writes it for the standstill that the page shows.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Writes it for the standstill that the page shows; or OSError."""
     document = {
         "standing_since_ns": page.progress_ns,
         "device": progress.device,
@@ -215,7 +206,6 @@ class Hang:
     Attributes:
         limit_seconds: longest limit that one of the ranks has exceeded.
         ranks: those that have exceeded theirs.
-        states: of all ranks here but those that have failed.
         num_unseen: ranks of the job that have no page here.
     """
 

@@ -51,13 +51,7 @@ _Entries = dict[str, dict[int, _Entry]]
 
 @dataclass(slots=True)
 class LaunchHistory:
-    """The answers of one job, of which the newest and the time of each change are kept.
-
-    Attributes:
-        num_polls: answers so far.
-        last: the newest.
-        moved_seconds: when a count was last seen to have changed; None while none was.
-    """
+    """The answers of one job, the newest kept, and when a count was last seen to change."""
 
     num_polls: int = 0
     last: Answer | None = None
@@ -87,12 +81,7 @@ class LaunchHistory:
             self.moved_seconds = seconds
 
     def finding(self, least_polls: int = LEAST_POLLS, limit_seconds: float = 0.0) -> LaunchFinding:
-        """What is to be said of the newest answer.
-
-        Args:
-            least_polls: that have to show the same before a rank is named.
-            limit_seconds: for how long, besides.
-        """
+        """What is to be said of the newest answer, if so many polls show it for so long."""
         assert self.last is not None, "an answer comes first"
         live = [each for each in self.last.communicators if _is_live(each, self.last)]
         if not live:

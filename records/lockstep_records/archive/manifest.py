@@ -20,15 +20,7 @@ TableName = Literal["steps", "operations", "ranks"]
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of rows.
-
-    Attributes:
-        first_row: number of the first row of each rank.
-        end_row: number of the row after the last.
-        rows: of all ranks together.
-        size_bytes: of the file.
-        first_step: lowest step of a row; with ``last_step`` the highest.
-    """
+    """A file of rows, and which of each rank; ``rows`` are of all together, steps those of rows."""
 
     table: TableName
     first_row: Count
@@ -74,11 +66,7 @@ def table_name(table: str, first_row: int) -> str:
 
 
 def decode_manifest(data: bytes, job_id: str, folder: str) -> Manifest:
-    """The manifest in a node's folder of that job.
-
-    Raises:
-        ValueError: it is none, or of another job or node; one sentence without its file.
-    """
+    """The manifest in a node's folder of that job; ValueError, without its file, for another."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise ValueError(f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
     manifest = msgspec.json.decode(data, type=Manifest)

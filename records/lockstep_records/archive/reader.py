@@ -62,15 +62,7 @@ class ArchiveError(ValueError):
 
 
 class JobArchive:
-    """A job's folder in a store.
-
-    Args:
-        files: an fsspec file system.
-        folder: path of the job in it.
-
-    Attributes:
-        fetched_bytes: read so far, without listings.
-    """
+    """A job's folder in an fsspec file system; what it fetches counts without listings."""
 
     def __init__(
         self, files: Any, folder: str, sleep: Callable[[float], object] = time.sleep

@@ -53,11 +53,7 @@ def column_types(section: Section) -> dict[str, Any]:
 
 
 def check_columns(section: Section, types: Mapping[str, Any]) -> None:
-    """Checks the columns of a file by name; those that a row need not tell may lack.
-
-    Raises:
-        ValueError: a column lacks, or is of another type; the text goes on after the file's name.
-    """
+    """Checks the columns of a file by name, of which some may lack; or ValueError."""
     expected = column_types(section)
     for name, kind in types.items():
         if kind != expected.get(name, kind):

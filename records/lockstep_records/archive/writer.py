@@ -69,13 +69,8 @@ class _Rank(NamedTuple):
 class ColumnWriter:
     """Packs the attempts of a job; what it has written stands in the manifests of the store.
 
-    Args:
-        job: folder of the job.
-        store: written to under ``JOB_ID/nodes/NODE/``.
-        take: called with the bytes of files before these are read; it may raise OSError.
-
-    Attributes:
-        packed: files of the job that the store holds in tables.
+    The store is written to under ``JOB_ID/nodes/NODE/``; ``take`` is called with the bytes of files
+    before these are read, and may raise OSError.
     """
 
     def __init__(
@@ -88,11 +83,7 @@ class ColumnWriter:
         self.packed: set[Path] = set()
 
     def pack(self, owner: int, *, is_over: bool) -> None:
-        """Writes the stretches that are finished.
-
-        Raises:
-            OSError: the store or the job's folder; what was written before counts.
-        """
+        """Writes the stretches that are finished; what was written before an OSError counts."""
         attempts = list_attempts(self._job)
         for attempt in attempts:
             if attempt in self._complete:

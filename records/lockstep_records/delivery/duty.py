@@ -12,11 +12,9 @@ _AGENT = ".delivery-agent.lock"
 
 
 class DeliveryDuty:
-    """The duty to deliver, taken for the life of this object or until ``release``.
+    """The duty to deliver below ``root``, taken for the life of this object or until ``release``.
 
-    Args:
-        root: folder that holds ``jobs/``.
-        is_agent: an agent takes the duty for all users and asks nobody.
+    An agent takes the duty for all users and asks nobody.
     """
 
     def __init__(self, root: Path, *, is_agent: bool = False) -> None:

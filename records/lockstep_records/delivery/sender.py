@@ -32,13 +32,7 @@ _ABOUT_EVENTS = frozenset({400, 413, 422})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerAddress:
-    """Where the ledger is and how it is addressed.
-
-    Attributes:
-        url: of its intake of events.
-        token_file: file that holds a writer's token; read at each delivery, so that it can change.
-        ca_file: certificates by which an https ledger is trusted; None for the system's.
-    """
+    """The ledger's intake, and files of its token, read each time, and of its certificates."""
 
     url: str
     token_file: Path | None = None
@@ -60,12 +54,8 @@ Post = Callable[[LedgerAddress, bytes], Answer]
 def post(address: LedgerAddress, body: bytes | None) -> Answer:
     """The answer to a delivery, or to a GET without a body; a redirect is an answer like any other.
 
-    A token is for the ledger that its user named: no redirect is followed with it.
-
-    Raises:
-        OSError: no answer comes in time, its certificate is not trusted, or a file cannot be
-            read.
-        ValueError: the file of the token or the address is malformed.
+    A token is for the ledger that its user named: no redirect is followed with it. Raises OSError
+    without an answer that is trusted in time, ValueError where token or address is malformed.
     """
     headers = {"Content-Type": "application/json"}
     if address.token_file is not None:
@@ -105,18 +95,13 @@ def _hang_up(connected: socket.socket) -> None:
 class Sender:
     """Sends the events of a spool in batches, with exponential backoff while no answer comes.
 
-    A ledger names the events that it refuses. They are set aside in the spool;
-    ``lockstep ledger replay --spool`` lets them wait again. Where a receiver refuses a batch and
-    names none, each is sent alone.
+    A ledger names the events that it refuses. They are set aside in the spool; ``lockstep ledger
+    replay --spool`` lets them wait again. Where a receiver refuses a batch and names none, each is
+    sent alone.
 
     Args:
         origin: names of the cluster and of this node.
-        send: posts a body to an address.
-        clock: monotonic, in seconds.
         wall_clock: by which the ledger corrects the times of events where this node's is wrong.
-
-    Attributes:
-        delivered: number of events that the ledger took.
     """
 
     def __init__(

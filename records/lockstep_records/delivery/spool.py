@@ -57,15 +57,7 @@ def keep_refused(database: sqlite3.Connection, refusals: Mapping[int, str]) -> N
 
 
 def requeue(path: Path, ids: Collection[str] = ()) -> int:
-    """Lets refused events of a spool wait for delivery again; how many.
-
-    Args:
-        path: of the spool; an agent may have it open.
-        ids: only events of these; all where empty.
-
-    Raises:
-        ValueError: the file is another one.
-    """
+    """Lets refused events, all without ``ids``, of a spool wait again; how many. Or ValueError."""
     try:
         with closing(sqlite3.connect(path, timeout=30.0)) as database, database:
             rows = database.execute("SELECT number, text FROM refused ORDER BY number").fetchall()
@@ -153,11 +145,7 @@ class Chunk:
 
 
 def row_of(line: str, owner: int, job: str, launcher: str | None) -> tuple[bool, str, int, str]:
-    """The row of a line, stamped with its owner and its launcher.
-
-    Raises:
-        EventError: the line is not an event, or one of another job.
-    """
+    """The row of a line, stamped with its owner and its launcher; EventError for another job's."""
     event = parse_line(line)
     if event.job_id != job:
         sentence = f"job_id {event.job_id!r} must be {job!r}, the folder of the file"
@@ -215,13 +203,7 @@ _Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class SpooledEvent:
-    """A waiting event.
-
-    Attributes:
-        number: its place in the spool; rises in the order of reading.
-        text: its line, with fields that this version does not know, and with its owner.
-        owner, job: of the folder that it came from; -1 and empty of an event of nobody.
-    """
+    """A waiting event, in the order of reading, with all its fields, of a folder's owner."""
 
     number: int
     text: str
@@ -240,11 +222,9 @@ class EventSpool:
     A job, and a user, is read by a bounded part at a call, those first that waited longest.
 
     Args:
-        root: folder that holds ``jobs/``, or several.
         path: of the database; None, or where it cannot be written, keeps the events in memory.
         max_bytes: beyond it events are dropped: of the user who has most waiting, of his largest
             job, the oldest first, those that begin or end a job or an attempt last.
-        clock: monotonic, in seconds.
 
     Attributes:
         dropped: number of events dropped because too many were waiting.

@@ -42,11 +42,7 @@ _MAX_DIGITS_BOUND = 10**30
 
 
 class EventError(ValueError):
-    """An event that is refused.
-
-    Attributes:
-        refusal: the kind of reason, for a counter; the text is one sentence for people.
-    """
+    """An event that is refused, in a sentence, and of which kind of ``refusal`` for a counter."""
 
     def __init__(self, refusal: Refusal, sentence: str) -> None:
         super().__init__(sentence)
@@ -54,11 +50,7 @@ class EventError(ValueError):
 
 
 def check_document(document: object) -> dict[str, Any]:
-    """The document itself, if every reader can take it; fields that are missing are not looked for.
-
-    Raises:
-        EventError: the value is not an event; the text says which field and why.
-    """
+    """The document itself, if every reader can take it, whatever is missing; or EventError."""
     if not isinstance(document, dict):
         raise EventError("type", f"an event is a JSON object, not {quoted(document)}")
     for name in _ENVELOPE:

@@ -48,7 +48,6 @@ class Event:
     """One thing that happened to a job.
 
     Attributes:
-        kind: a name of ``EVENT_KINDS``, or one of a newer writer.
         attempt: counts from 0, over restarts and requeues.
         time: wall clock of the node, seconds since 1970.
         node: that wrote it; None where the source knows no node, as a scheduler.
@@ -133,10 +132,7 @@ def stable_id(*parts: object) -> str:
 def append_event(job: Path, event: Event) -> None:
     """Adds an event to the job's file with one write, so that no reader meets half of it.
 
-    Texts are cut and cleaned to what every reader takes.
-
-    Raises:
-        OSError: the job's folder cannot be written, or another user made its file.
+    Texts are cut and cleaned to what every reader takes. Raises OSError.
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
@@ -160,14 +156,11 @@ def line_of(event: Event) -> str:
 
 
 def read_events(job: Path) -> list[Event]:
-    """Events of a job in the order of writing; other lines are left out.
+    """Events of a job in the order of writing; other lines are left out. Or OSError.
 
     Of a long file its begin and its end are read, so that neither the start nor the end of the job
     is missed; so are of many lines the first and the last. A file that is refused has none; see
     ``open_descriptor``, which logs it.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     try:
         with open_foreign(job / FILE_NAME) as descriptor:
@@ -193,11 +186,7 @@ def _head_and_tail(descriptor: int) -> bytes:
 
 
 def parse_event(document: object) -> Event:
-    """The event of a decoded document, of any kind.
-
-    Raises:
-        EventError: the value is not an event; the text says which field and why.
-    """
+    """The event of a decoded document, of any kind; an EventError names the field."""
     members = check_document(document)
     version = members.get("version")
     return Event(
@@ -217,11 +206,7 @@ def parse_event(document: object) -> Event:
 
 
 def parse_line(line: str) -> Event:
-    """The event on a line of the file.
-
-    Raises:
-        EventError: the line is not an event; the text says which field and why.
-    """
+    """The event on a line of the file; an EventError names the field."""
     if len(line) > MAX_LINE:
         raise EventError("value", f"the line has {len(line)} characters; {MAX_LINE} fit")
     try:
@@ -241,15 +226,7 @@ def parse_lines(lines: Iterable[str]) -> list[Event]:
 
 
 def check_event(document: object, *, now_seconds: float) -> Event:
-    """The event of a document, as a receiver takes it; what it refuses it names with a remedy.
-
-    Args:
-        document: decoded JSON of unknown origin.
-        now_seconds: wall clock of the reader.
-
-    Raises:
-        EventError: the value is not an event of this version; the text says which field and why.
-    """
+    """The event of a document from anywhere, as a receiver takes it; an EventError has a remedy."""
     version = document.get("version", VERSION) if isinstance(document, dict) else VERSION
     if version != VERSION or isinstance(version, bool):
         raise EventError("version", f"version {quoted(version)} is unknown here; send {VERSION}")

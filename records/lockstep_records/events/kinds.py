@@ -68,11 +68,7 @@ class EventField:
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """A kind of event.
-
-    Attributes:
-        edge: whether it begins or ends a job or an attempt; such events stay longest in a spool.
-    """
+    """A kind of event; one of an ``edge``, of a job or an attempt, stays longest in a spool."""
 
     name: str
     meaning: str

@@ -9,7 +9,7 @@ from pathlib import Path
 def write_atomically(
     path: Path, data: bytes | str, *, mode: int = 0o644, durable: bool = False
 ) -> None:
-    """Replaces a file in one move; nothing is left beside it when that fails.
+    """Replaces a file in one move; nothing is left beside it when that fails. Or OSError.
 
     A device or a pipe, such as ``/dev/null`` or ``/dev/stdout``, is written to and stays.
 
@@ -17,11 +17,8 @@ def write_atomically(
         path: in a folder that exists.
         data: whole content; text is written as UTF-8.
         mode: permissions of the new file, whatever the umask is.
-        durable: also waits until file and folder are on the disk, so that a power cut leaves one
-            of the two.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full.
+        durable: also waits until file and folder are on the disk, so that a power cut leaves one of
+            the two.
     """
     content = data.encode() if isinstance(data, str) else data
     if _is_stream(path):

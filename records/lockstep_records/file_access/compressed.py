@@ -89,11 +89,7 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
 
 
 def line_blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Iterator[bytes]:
-    """The content in blocks that end with a line's end, but for the last and for endless lines.
-
-    Raises:
-        OSError, TruncatedStreamError, ValueError: as ``blocks``.
-    """
+    """The content in blocks of whole lines, but for endless lines; raises as ``blocks``."""
     rest = b""
     try:
         for block in blocks(path, size, most):
@@ -112,21 +108,12 @@ def line_blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> 
 
 
 def read_content(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The whole content.
-
-    Raises:
-        OSError, TruncatedStreamError, ValueError: as ``blocks``.
-    """
+    """The whole content; raises as ``blocks``."""
     return b"".join(blocks(path, most=most))
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first bytes of the content; fewer where it is shorter or broken.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is zstd and the package that reads it is not installed.
-    """
+    """The first bytes of the content, fewer of a short or broken one; OSError, or ValueError."""
     try:
         return next(blocks(path, size), b"")[:size]
     except TruncatedStreamError:

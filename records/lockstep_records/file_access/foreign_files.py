@@ -39,12 +39,7 @@ class ForeignFileError(OSError):
 
 
 def owner_of(folder: Path) -> int:
-    """User id of a folder; the kernel's word on whose job it is.
-
-    Raises:
-        ForeignFileError: it is a link or no folder.
-        OSError: it cannot be looked at.
-    """
+    """User id of a folder, the kernel's word on whose job it is; OSError or ForeignFileError."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise ForeignFileError(folder, "it is a link or no folder, and no link is followed")
@@ -65,16 +60,9 @@ def open_descriptor(path: Path, *, owner: int | None = None) -> int:
     """A descriptor to read a regular file with, which the caller closes.
 
     A refusal is logged once a minute for each folder, since many readers go on without the file.
-
-    Neither the file nor its folder, nor the job's folder above that of an attempt, may be a link.
-
-    Args:
-        path: of the file.
-        owner: user id that the file must have besides that of its folder.
-
-    Raises:
-        ForeignFileError: it is a link, no regular file, has a second name, or another owner.
-        OSError: it cannot be opened.
+    Neither the file nor its folder, nor the job's folder above that of an attempt, may be a link;
+    ForeignFileError for that, a second name, or another owner than the folder's or the one that is
+    given; OSError where it cannot be opened.
     """
     try:
         return _open_checked(path, owner)
@@ -105,14 +93,9 @@ def _open_checked(path: Path, owner: int | None) -> int:
 def open_folder(folder: str | Path, mode: int, *, in_attempt: bool) -> int:
     """A descriptor of a job's folder, or of an attempt's; neither may be a link.
 
-    Args:
-        folder: its path.
-        mode: ``os.O_PATH`` to open files in it, ``os.O_RDONLY`` to list it.
-        in_attempt: whether it is an attempt's if its name is a number; a job's may be one too.
-
-    Raises:
-        ForeignFileError: it is a link or no folder.
-        OSError: it cannot be opened.
+    With ``os.O_PATH`` files in it can be opened, with ``os.O_RDONLY`` it can be listed. A folder
+    ``in_attempt`` whose name is a number is an attempt's. OSError, or ForeignFileError where it is
+    refused.
     """
     # Once a page and second: a Path would double its time.
     job, slash, number = str(folder).rpartition("/")
@@ -131,11 +114,7 @@ def open_folder(folder: str | Path, mode: int, *, in_attempt: bool) -> int:
 
 
 def check_file(path: Path, status: os.stat_result, owner: int, folder_owner: int) -> None:
-    """Checks what has been opened.
-
-    Raises:
-        ForeignFileError: the file is not regular, has a second name, or another owner.
-    """
+    """Checks what was opened; ForeignFileError unless a regular file of one name and owner."""
     reason = ""
     if not stat.S_ISREG(status.st_mode):
         reason = f"no regular file, in a folder of user {folder_owner}"
@@ -170,12 +149,7 @@ def _log_refusal(error: ForeignFileError) -> None:
 
 
 def read_foreign(path: Path, max_bytes: int) -> bytes:
-    """The whole content of a regular file; a longer one is refused.
-
-    Raises:
-        ForeignFileError: see ``open_descriptor``; or it is longer than ``max_bytes``.
-        OSError: it cannot be opened or read.
-    """
+    """The whole content of a regular file; a longer one than ``max_bytes`` is refused as any."""
     with open_foreign(path) as descriptor:
         data = b"".join(read_chunks(descriptor, max_bytes + 1))
     if len(data) > max_bytes:
@@ -184,11 +158,7 @@ def read_foreign(path: Path, max_bytes: int) -> bytes:
 
 
 def read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
-    """What a descriptor holds from its position on, at most so many bytes, by the mebibyte.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """What a descriptor holds from its position on, up to a size, by the mebibyte; or OSError."""
     while max_bytes > 0 and (chunk := os.read(descriptor, min(_CHUNK_BYTES, max_bytes))):
         max_bytes -= len(chunk)
         yield chunk
@@ -197,17 +167,13 @@ def read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
 def scan_foreign(
     folder: Path, pattern: re.Pattern[str], max_entries: int, *, folders: bool = False
 ) -> Iterator[str]:
-    """Names in a folder of a job or of an attempt, in no order.
+    """Names in a folder of a job or an attempt, in no order; OSError or ForeignFileError.
 
     Args:
         folder: its path.
         pattern: of the whole name.
         max_entries: of the folder that are looked at, whatever they are.
         folders: gives folders of the job's own user, and no links, instead of all entries.
-
-    Raises:
-        ForeignFileError: the folder is a link or no folder.
-        OSError: it cannot be listed.
     """
     descriptor = open_folder(folder, os.O_RDONLY, in_attempt=not folders)
     try:

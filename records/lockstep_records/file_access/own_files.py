@@ -25,12 +25,9 @@ _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def create_attempt_folder(folder: Path) -> None:
-    """Creates the folder of an attempt, and that of its job, where they are absent.
+    """Creates the folder of an attempt, and that of its job, where they are absent; or OSError.
 
     Readable for the group of the agent, whatever the umask lets others do.
-
-    Raises:
-        OSError: one cannot be created.
     """
     job = folder.parent
     if folder.name.isdecimal() and not job.is_dir():
@@ -43,9 +40,7 @@ def create_attempt_folder(folder: Path) -> None:
 def open_own_folder(folder: Path, *, in_attempt: bool = False) -> Iterator[int]:
     """A descriptor for files in one's own folder of a job, or of an attempt of one's own job.
 
-    Raises:
-        ForeignFileError: it is a link, belongs to another user, or others may write to it.
-        OSError: it cannot be opened.
+    ForeignFileError where it is a link, another's, or others may write to it; or OSError.
     """
     if in_attempt and folder.name.isdecimal():
         with open_own_folder(folder.parent):
@@ -79,16 +74,11 @@ def _is_root_elsewhere(status: os.stat_result) -> bool:
 
 
 def open_own_file(path: Path, flags: int) -> int:
-    """A descriptor to write a file of a job with, which the caller closes.
+    """A descriptor to write a file in an own folder with, which the caller closes.
 
-    Args:
-        path: in one's own folder of a job or of an attempt.
-        flags: of ``os.open``; without O_CREAT the file must be there.
-
-    Raises:
-        ForeignFileError: the folder is refused, see ``open_own_folder``, or the file: it is a
-            link, no regular file, has a second name, or another owner.
-        OSError: it cannot be opened.
+    Without O_CREAT among the ``flags`` of ``os.open`` the file must be there. ForeignFileError
+    where the folder is refused, see ``open_own_folder``, or the file is a link, no regular file,
+    has a second name, or another owner; OSError where it cannot be opened.
     """
     with open_own_folder(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder:
         return _open_checked(path, flags, folder, os.geteuid())
@@ -113,11 +103,8 @@ def open_for_append(path: Path) -> int:
     """A descriptor to read and extend a file in the folder of a job with, which the caller closes.
 
     In one's own folder the file is created where it is absent. That of another user is extended
-    only where it is there and is that user's, as an agent does that runs as root.
-
-    Raises:
-        ForeignFileError: see ``open_own_file``.
-        OSError: it cannot be opened.
+    only where it is there and is that user's, as an agent does that runs as root. Raises as
+    ``open_own_file``.
     """
     flags = os.O_RDWR | os.O_APPEND
     with _opened(path.parent, in_attempt=False) as folder:
@@ -132,10 +119,7 @@ def replace_own_file(path: Path, data: bytes | str) -> None:
     """Replaces a file in the folder of a job in one move; nothing else is left when that fails.
 
     Root may do so in the folder of another user, who then owns the file. Text is written as UTF-8.
-
-    Raises:
-        ForeignFileError: the folder is refused, see ``open_own_folder``.
-        OSError: the folder cannot be written, or the disk is full.
+    Raises OSError, or ForeignFileError as ``open_own_folder``.
     """
     with _opened(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder:
         status = os.fstat(folder)
@@ -160,11 +144,7 @@ def replace_own_file(path: Path, data: bytes | str) -> None:
 
 
 def remove_from_folder(path: Path) -> None:
-    """Removes a file of a job if it is there; no folder above it may be a link.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Removes a file of a job if it is there; no folder above it may be a link. Or OSError."""
     with (
         _opened(path.parent, in_attempt=path.name.startswith(RANK_PREFIX)) as folder,
         suppress(FileNotFoundError),

@@ -16,12 +16,7 @@ class TokenError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """One token.
-
-    Attributes:
-        number: of its line, from 1 on.
-        words: what follows it, such as scope=agent.
-    """
+    """One token, the number of its line, and the words behind it, such as scope=agent."""
 
     number: int
     token: str
@@ -29,21 +24,14 @@ class TokenLine:
 
 
 def read_token(path: Path) -> str:
-    """The first token of a file, read again at each use, for tokens are renewed.
-
-    Raises:
-        TokenError: one sentence on what is wrong with it.
-    """
+    """The first token of a file, read again at each use, for tokens are renewed; or TokenError."""
     return _read(path)[0].token
 
 
 def read_token_lines(path: Path) -> tuple[TokenLine, ...]:
-    """The tokens of a file; lines that begin with # are comments.
+    """The tokens of a file, without comments, lines that begin with #; or TokenError.
 
     A file that every user may read is read, and logged as a warning.
-
-    Raises:
-        TokenError: one sentence on what is wrong with it.
     """
     lines = _read(path)
     if path.stat().st_mode & stat.S_IROTH:

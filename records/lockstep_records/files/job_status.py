@@ -38,17 +38,14 @@ class JobStatus:
     """One job, as its folder on this node shows it; None where unknown.
 
     Attributes:
-        folder: of the job; its name is the job id.
-        state: ``ended`` by its launcher's word or because all of its pages say so; ``gone`` when
-            no process of it lives and none of that is known.
+        state: ``ended`` by its launcher's word or because all of its pages say so; ``gone`` when no
+            process of it lives and none of that is known.
         outcome: that the launcher found; None without a launcher, and while it runs.
         start_seconds: wall clock of the first attempt.
         end_seconds: wall clock of the end, or of the last progress of a job that is gone.
-        attempts: how many there were on this node.
         ranks: pages of the newest attempt on this node.
         world_size: ranks of the job on all nodes.
         last_step: highest step that a rank completed.
-        size_bytes: of all files in the folder.
         unseen: what its lowest rank here does not see of the loop, with the line to add.
         seen_by: by what it is seen where it has no pages; None where it has.
         finding: a sentence on whether it moves, of a job without pages.
@@ -75,11 +72,7 @@ class JobStatus:
 
 
 def read_status(folder: Path) -> JobStatus:
-    """The status of the job in a folder.
-
-    Raises:
-        OSError: the folder cannot be read, or is being removed.
-    """
+    """The status of the job in a folder; OSError where it cannot be read, or is being removed."""
     events, pages = read_events(folder), newest_pages(folder)
     attempts = list_attempts(folder)
     state = _state(events, pages)
@@ -265,11 +258,7 @@ def archived_jobs(root: Path) -> frozenset[str] | None:
 
 
 def note_archive(root: Path, archived: Iterable[str]) -> None:
-    """Tells launchers that an archive runs, and which jobs it has whole.
-
-    Raises:
-        OSError: the root cannot be written.
-    """
+    """Tells launchers that an archive runs, and which jobs it has whole; or OSError."""
     folder = root / ARCHIVED
     folder.mkdir(mode=0o755, exist_ok=True)
     with open_own_folder(folder) as descriptor:

@@ -24,20 +24,12 @@ _BIRTH_POLL_SECONDS = 0.01
 
 
 def newest_pages(job: Path) -> list[Page]:
-    """Readable pages of a job's newest attempt on this node, by rank.
-
-    Raises:
-        OSError: the job's folder cannot be listed.
-    """
+    """Readable pages of a job's newest attempt on this node, by rank; or OSError."""
     return [page for folder in list_attempts(job)[-1:] for page in pages_of(folder)]
 
 
 def pages_of(attempt: Path) -> list[Page]:
-    """Readable pages in the folder of an attempt, by rank; empty without such a folder.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
+    """Readable pages of an attempt, by rank, none without its folder; or OSError."""
     return _readable(list_pages(attempt)) if attempt.is_dir() else []
 
 
@@ -50,11 +42,7 @@ def _readable(paths: list[Path]) -> list[Page]:
 
 
 def count_attempts(job: Path) -> int:
-    """Attempts that a job has had as far as this node knows, by pages and events.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    """Attempts of a job as far as this node knows, by pages and events; or OSError."""
     numbers = [event.attempt for event in read_events(job)]
     if job.is_dir():
         numbers += [int(folder.name) for folder in list_attempts(job)]
@@ -62,19 +50,11 @@ def count_attempts(job: Path) -> int:
 
 
 def attempt_to_join(job: Path, page_name: str, launch_key: int) -> int:
-    """Attempt of a rank that no launcher of ours has started, by the pages on this node.
+    """Attempt of a rank that no launcher of ours has started, by this node's pages; or OSError.
 
-    It is the newest one while that is the same launch or runs, and a new one once that has ended.
-    So the ranks of one launch share an attempt whichever comes first, and a job that is started
-    again counts on.
-
-    Args:
-        job: folder of the job; it need not exist.
-        page_name: file name of the rank's page.
-        launch_key: see the page's field.
-
-    Raises:
-        OSError: the folder cannot be read.
+    It is the newest one while that is the same launch (``launch_key`` of the page) or runs, and a
+    new one once that has ended. So the ranks of one launch share an attempt whichever comes first,
+    and a job that is started again counts on.
     """
     if not job.is_dir():
         return 0
@@ -109,11 +89,7 @@ def _born_pages(folder: Path) -> list[Page]:
 
 
 def highest_step_before(path: Path) -> int | None:
-    """Highest step that an earlier attempt completed, by this rank's page or another's.
-
-    Returns:
-        None where no earlier attempt completed a step on this node.
-    """
+    """Highest step that an earlier attempt completed here, by any rank's page; None without."""
     attempt = int(path.parent.name) if path.parent.name.isdecimal() else 0
     try:
         earlier = [
@@ -167,11 +143,7 @@ def find_root(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def check_job_id(job_id: str) -> str:
-    """The job id itself.
-
-    Raises:
-        ValueError: it could not be a folder name or a label.
-    """
+    """The job id itself; ValueError where it could not be a folder name or a label."""
     if not JOB_ID.fullmatch(job_id):
         raise ValueError(
             f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes, underscores or"
@@ -211,12 +183,9 @@ def page_in(attempt: Path, rank: int) -> Path:
 
 
 def create_job_folder(folder: Path) -> None:
-    """Creates the folder of a job for its user and the group that reads pages, and for nobody else.
+    """Creates a job's folder for its user and the group that reads pages; or OSError.
 
     On a node that several users share, ``jobs`` is sticky and setgid: the group comes from there.
-
-    Raises:
-        OSError: it cannot be created, or exists already.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o750)
@@ -274,22 +243,14 @@ def _keep_last(names: list[str], name: str) -> None:
 
 
 def list_attempts(job: Path, limit: int = MAX_ATTEMPTS) -> list[Path]:
-    """Attempt folders of a job, first attempt first; of more than ``limit`` the last ones.
-
-    Raises:
-        OSError: the job's folder cannot be listed, or is a link.
-    """
+    """Attempt folders of a job, first attempt first, the last ``limit``; or OSError."""
     # Anything else in the folder, such as events and switches, is not an attempt.
     names = scan_foreign(job, _ATTEMPT, MAX_ENTRIES, folders=True)
     return [job / name for name in reversed(nlargest(limit, names, key=int))]
 
 
 def list_pages(attempt: Path, limit: int = MAX_PAGES) -> list[Path]:
-    """Page files of an attempt by rank; of more than ``limit`` the first ones.
-
-    Raises:
-        OSError: the attempt's folder cannot be listed, or is a link.
-    """
+    """Page files of an attempt by rank, the first ``limit``; or OSError."""
     names = scan_foreign(attempt, PAGE, min(MAX_ENTRIES, _FILES_PER_RANK * limit))
     return [attempt / name for name in speaking_pages(nsmallest(2 * limit, names))[:limit]]
 
@@ -326,11 +287,7 @@ def newest_jobs(root: Path, count: int) -> list[Path]:
 
 
 def newest_job(root: Path | None = None) -> Path:
-    """The folder of the job that began last on this node.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The folder of the job that began last on this node; ValueError where there is none."""
     root = root or find_root()
     for job in newest_jobs(root, 1):
         return job
@@ -338,11 +295,7 @@ def newest_job(root: Path | None = None) -> Path:
 
 
 def find_job(id_or_path: str, root: Path | None = None) -> Path:
-    """The folder of a job given by id or by path.
-
-    Raises:
-        ValueError: the job does not exist; the message names the newest ones.
-    """
+    """The folder of a job given by id or by path; a ValueError names the newest ones."""
     root = root or find_root()
     if os.sep in id_or_path or id_or_path in {".", ".."}:
         # A link that the user names is the user's own; in a job's folder none is followed.

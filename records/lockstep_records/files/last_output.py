@@ -28,11 +28,7 @@ SOURCES = ("except_hook", "torchrun")
 
 
 class OutputRing:
-    """The end of a rank's output, in a file whose space is taken at its creation.
-
-    Raises:
-        NoPageError: the folder is on no tmpfs, or has no room.
-    """
+    """The end of a rank's output, in a file that has its space at creation; or NoPageError."""
 
     def __init__(self, page: Path) -> None:
         path = page.with_suffix(OUTPUT_SUFFIX)
@@ -86,8 +82,6 @@ class RankError:
 
     Attributes:
         source: one of ``SOURCES``: the hook that ``attach`` sets, or the error file of torchrun.
-        type: class of the exception; empty where the source does not say.
-        file: source file of the innermost call; None where the source does not say.
         time: seconds since 1970.
     """
 
@@ -109,11 +103,7 @@ class RankError:
 
 
 def write_error(page: Path, error: RankError) -> Path:
-    """Writes the error beside a page, with secrets masked and long texts shortened.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Writes the error beside a page, secrets masked and long texts shortened; or OSError."""
     fields = asdict(error) | {
         # Masked before they are shortened: a secret's begin shows what its end is.
         "message": mask_secrets(error.message[:_MASKED_CHARACTERS])[:_MAX_MESSAGE_CHARACTERS],

@@ -11,7 +11,6 @@ class Figure:
 
     Attributes:
         probe: gemm, memory, host_to_device, device_to_host or all_reduce.
-        device: product name of the device, the same on every node of a kind.
         index: number of the device on this node; None for all devices.
         value: rate in ``unit``.
         unit: flops_per_second or bytes_per_second.
@@ -26,14 +25,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a maker publishes of a GPU.
-
-    Attributes:
-        flops: dense bfloat16 products, FLOP/s.
-        memory_bytes: bandwidth of its memory, bytes/s.
-        num_links: NVLinks.
-        source: document that says so.
-    """
+    """What the document ``source`` publishes of a GPU: dense bfloat16 FLOP/s, bytes/s, NVLinks."""
 
     flops: float
     memory_bytes: float

@@ -101,9 +101,7 @@ def operations_bytes(rows: int) -> int:
 class OperationWriter:
     """The writing side: one packed row and one checksum an operation, no system call.
 
-    Raises:
-        NoPageError: the file cannot be created in this folder.
-        ValueError: the number of rows is out of its range.
+    Raises NoPageError where the file cannot be created, ValueError for too many rows.
     """
 
     def __init__(self, path: Path, rank: int, rows: int = DEFAULT_ROWS) -> None:
@@ -167,11 +165,7 @@ class OperationWriter:
 
 
 def read_operations(path: Path) -> bytes:
-    """The valid rows of a file, packed, oldest first, without a step whose first are overwritten.
-
-    Raises:
-        PageError: the file cannot be read; the text names the field.
-    """
+    """The valid rows of a file, packed, oldest first, of whole steps; or PageError."""
     try:
         descriptor = open_descriptor(path)
     except OSError as error:

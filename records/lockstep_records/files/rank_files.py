@@ -17,11 +17,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_rank_file(page: Path, suffix: str, data: bytes) -> Path:
-    """Writes a file beside a page, in one move; readable by the group of the agent.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Writes a file beside a page, in one move, readable by the group of the agent; or OSError."""
     path = page.with_suffix(suffix)
     replace_own_file(path, data)
     return path
@@ -52,11 +48,7 @@ def read_object(path: Path, max_bytes: int) -> dict[str, Any] | None:
 
 
 def fetch(page: Path, request: str, folder: Path) -> Path | None:
-    """Moves a rank's trace into a folder and deletes the answer; None without a trace.
-
-    Raises:
-        OSError: the trace cannot be moved, or is refused; see ``open_descriptor``.
-    """
+    """Moves a rank's trace into a folder and deletes the answer, if there is one; or OSError."""
     trace = trace_path(page, request)
     moved: Path | None = folder / trace.name
     try:

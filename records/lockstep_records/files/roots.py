@@ -11,13 +11,7 @@ _REMEDY = "let systemd-tmpfiles create /run/lockstep (docs/slurm.md)"
 
 
 def harm_of(root: Path, mounts: Path = Path("/proc"), logind: Path = _LOGIND) -> str:
-    """A sentence on what harms pages below a folder, with its remedy; empty where nothing does.
-
-    Args:
-        root: folder of all jobs.
-        mounts: where the kernel tells of processes.
-        logind: its configuration.
-    """
+    """A sentence on what harms pages below a root, with its remedy; empty where nothing does."""
     if not root.is_relative_to(_SHARED_MEMORY):
         return ""
     if "KUBERNETES_SERVICE_HOST" in os.environ and not root.is_mount():

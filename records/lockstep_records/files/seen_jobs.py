@@ -19,15 +19,7 @@ _STALE_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenJob:
-    """A job of this node.
-
-    Attributes:
-        seen_by: what shows it, a value of the label of that name.
-        ranks: of it on this node.
-        world_size: of all nodes; None where unknown.
-        start_seconds: wall clock at which it was first seen.
-        finding: a sentence on whether it moves.
-    """
+    """A job of this node, what shows it, since when, and a sentence on whether it moves."""
 
     job_id: str
     seen_by: str
@@ -38,11 +30,7 @@ class SeenJob:
 
 
 def write_seen(root: Path, jobs: Sequence[SeenJob]) -> None:
-    """Replaces the list; readable for root and the group of the folder.
-
-    Raises:
-        OSError: the root cannot be written.
-    """
+    """Replaces the list, readable for root and the group of the folder; or OSError."""
     path = root / _PATH
     path.parent.mkdir(mode=0o755, exist_ok=True)
     document = {"seconds": time.time(), "jobs": [asdict(job) for job in jobs[:_MAX_JOBS]]}

@@ -106,12 +106,7 @@ def _older(path: Path) -> Path:
 class SpanSpool:
     """The writing side; it never raises, for a span is not worth a training step.
 
-    Args:
-        path: of the newer file, on a tmpfs.
-        max_bytes: most that both files take.
-
-    Attributes:
-        lost: spans that could not be written.
+    ``max_bytes`` are of the file, on a tmpfs, and the older one; ``lost`` spans were not written.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:

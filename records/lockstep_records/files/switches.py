@@ -23,15 +23,7 @@ _ID = re.compile(r"[a-z0-9-]{1,40}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileRequest:
-    """A trace of the next ``steps`` steps by torch.profiler.
-
-    Args:
-        id: name of the request; a rank answers each once.
-        ranks: global ranks that answer; None for all.
-
-    Raises:
-        ValueError: a field has an impossible value; the message names it.
-    """
+    """A trace of next steps by torch.profiler; a rank answers each ``id`` once. Or ValueError."""
 
     id: str
     steps: int
@@ -49,18 +41,13 @@ class ProfileRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Switches:
-    """What a running job records.
+    """What a running job records; a ValueError names the field.
 
     Args:
         enabled: whether the monitor records at all.
         sample_every: period in steps of those whose operations are recorded; 0 for none.
         hang_seconds: time without progress that a hang is never shorter than; 0 turns the watch
-            off.
-
-    ``sample_every`` and ``hang_seconds`` are None where the rank's own setting applies.
-
-    Raises:
-        ValueError: a field has an impossible value; the message names it.
+            off. Of these None lets the rank's own setting apply.
     """
 
     enabled: bool = True
@@ -98,11 +85,7 @@ def switches_path(job: Path) -> Path:
 
 
 def read_switches(path: Path) -> Switches:
-    """The switches of a job; the defaults without a file.
-
-    Raises:
-        ValueError: the file cannot be read, or holds something else; the message names the field.
-    """
+    """The switches of a job, the defaults without a file; a ValueError names the field."""
     try:
         data = read_foreign(path, MAX_BYTES)
     except FileNotFoundError:
@@ -141,11 +124,7 @@ def _object(name: str, value: Any, kind: type) -> dict[str, Any]:
 
 
 def write_switches(job: Path, switches: Switches) -> Path:
-    """Replaces the switches of a job in one move.
-
-    Raises:
-        OSError: the job's folder cannot be written.
-    """
+    """Replaces the switches of a job in one move; or OSError."""
     path = switches_path(job)
     replace_own_file(path, json.dumps(asdict(switches)))
     return path

@@ -31,23 +31,16 @@ Counter = tuple[str, tuple[str, ...]]
 
 @dataclass(slots=True)
 class Count:
-    """Number of incidents of one kind.
-
-    Attributes:
-        last_wall_seconds: wall clock of the newest message of any of them; None before the first.
-    """
+    """Number of incidents of one kind, and the wall clock of the newest message of any of them."""
 
     number: int = 0
     last_wall_seconds: float | None = None
 
 
 class Incidents:
-    """Counters and recent incidents, which can be saved and restored.
+    """Counters that never fall, and the newest incidents, oldest first; both can be restored.
 
-    Attributes:
-        counts: by counter; they never fall.
-        recent: the newest incidents, oldest first, as they are served in JSON.
-        refused: messages left out because their labels would exceed 1,000 counters.
+    Messages are ``refused`` whose labels would exceed 1,000 counters.
     """
 
     def __init__(self) -> None:
@@ -122,11 +115,7 @@ class Incidents:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores the state that ``as_json`` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: the state has another shape.
-        """
+        """Restores the state that ``as_json`` returned; KeyError, TypeError or ValueError."""
         for name, labels, number, last in state["counts"]:
             metric = METRICS_NAMED[str(name)]
             values = tuple(map(str, labels))

@@ -102,11 +102,9 @@ def read_line(
 ) -> tuple[Message | None, bool]:
     """A line of a log as a message, and whether its stamp is known.
 
-    Args:
-        line: a record of the kernel's ring, or a line of dmesg, journalctl, syslog, the fabric
-            manager, or a container's log of one of these.
-        now_seconds: wall clock, for lines without a time.
-        before: the message before it, for a stamp that tells how much later it came.
+    The line is a record of the kernel's ring, or one of dmesg, journalctl, syslog, the fabric
+    manager, or a container's log of these. Without a time ``now_seconds`` is its wall clock; a
+    stamp may tell how much later than ``before`` it came.
     """
     line = strip_colours(line)
     if line.startswith("{"):

@@ -25,11 +25,7 @@ _LOCK = re.compile(r"\d+: POSIX +ADVISORY +WRITE +(?P<pid>[1-9]\d*) \w+:\w+:(?P<
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
-    """The running process of a rank.
-
-    Attributes:
-        pid: its number in ``procfs``; None where it is not visible there.
-    """
+    """The running process of a rank; its pid is None where ``procfs`` does not show it."""
 
     pid: int | None
 
@@ -76,11 +72,7 @@ def _locking_pid(page: Path, procfs: Path) -> int | None:
 
 
 def is_running(procfs: Path, pid: int, seen_monotonic_ns: int) -> bool:
-    """Whether the process that had this pid at a monotonic time still runs, by /proc.
-
-    Returns:
-        False for a zombie, and for a later process that took over the pid.
-    """
+    """Whether the process that had this pid at a monotonic time still runs, and is no zombie."""
     try:
         stat = _read(f"{procfs}/{pid}/stat")
     except PermissionError:

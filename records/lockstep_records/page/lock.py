@@ -24,24 +24,13 @@ os.register_at_fork(after_in_child=_held.clear)  # a child holds none of them
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a page.
-
-    Attributes:
-        pid: in this process's PID namespace; None where it is not visible there.
-    """
+    """The process that holds a page; its pid is None where this PID namespace has none of it."""
 
     pid: int | None
 
 
 class PageLock:
-    """Keeps a page locked for the life of this process, or until it is released.
-
-    Args:
-        descriptor: of the page, open for writing; it is closed with the lock.
-
-    Attributes:
-        is_held: whether it is wanted, and the kernel and the file system gave the lock.
-    """
+    """Keeps a page, open for writing, locked for the life of this process, or until released."""
 
     def __init__(self, descriptor: int, *, is_wanted: bool = True) -> None:
         self.descriptor = descriptor
@@ -79,11 +68,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def open_page(path: Path, owner: int | None = None) -> int:
-    """A descriptor to read a page with; that of the lock where this process holds the page.
-
-    Raises:
-        OSError: the page cannot be opened, or is refused.
-    """
+    """A descriptor to read a page with, that of the lock where it is held here; or OSError."""
     if _held:
         status = path.lstat()
         own = _held.get((status.st_dev, status.st_ino))
@@ -103,11 +88,7 @@ def close_page(descriptor: int) -> None:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """The process that holds a page, one microsecond's question; None where none does.
-
-    Raises:
-        OSError: the page cannot be opened, or the kernel has no such locks.
-    """
+    """The process that holds a page, one microsecond's question, or None; raises OSError."""
     descriptor = open_page(path)
     try:
         status = os.fstat(descriptor) if _held else None

@@ -37,11 +37,7 @@ Values = dict[str, Any]
 
 
 class PageError(ValueError):
-    """A page that cannot be read.
-
-    Attributes:
-        reason: one of version, truncated, identity, checksum, io.
-    """
+    """A page that cannot be read, for version, truncated, identity, checksum or io."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -76,11 +72,7 @@ def has_valid_checksum(section: Section, data: bytes) -> bool:
 
 
 def unpack_head(section: Section, data: bytes, subject: str, magic: bytes, version: int) -> Values:
-    """The first section of a file, which begins with magic and version and is intact.
-
-    Raises:
-        PageError: it is not; the message begins with the subject, which names the file.
-    """
+    """The first section of a file, which is intact; a PageError begins with the subject."""
     if len(data) < section.size:
         raise PageError(
             "truncated",
@@ -100,11 +92,7 @@ def unpack_head(section: Section, data: bytes, subject: str, magic: bytes, versi
 
 
 def read_identity(data: bytes, path: Path) -> Values:
-    """The fields of the identity; texts decoded, unused mesh axes left out.
-
-    Raises:
-        PageError: one of the fields is invalid; the message names it.
-    """
+    """The fields of the identity, decoded, without unused mesh axes; a PageError names one."""
     values = unpack_head(IDENTITY, data, f"page {path}", MAGIC, VERSION)
     _check_sizes(path, values)
     return _decode(values, path)
@@ -126,11 +114,7 @@ def _check_sizes(path: Path, values: Values) -> None:
 
 
 def check_length(descriptor: int, path: Path, rows: int) -> None:
-    """Checks the size of a file against its number of rows.
-
-    Raises:
-        PageError: the file is shorter or longer.
-    """
+    """Checks the size of a file against its number of rows; or PageError."""
     size = os.fstat(descriptor).st_size
     if size != page_bytes(rows):
         raise PageError(
@@ -216,11 +200,7 @@ class PageHead(NamedTuple):
 
 
 def page_of(head: PageHead, path: Path) -> Page:
-    """The page that had these sections, whatever lies at ``path`` now.
-
-    Raises:
-        PageError: a section is damaged; the text names it.
-    """
+    """The page that had these sections, whatever lies at ``path`` now; a PageError names one."""
     for section, data in ((SLOT, head.state), (PERIODIC, head.periodic)):
         if not has_valid_checksum(section, data):
             raise PageError("checksum", f"page {path}: its {section.name} has no valid checksum")
@@ -281,9 +261,7 @@ def _is_begun(slot: bytes) -> bool:
 class PageReader:
     """Reads one page repeatedly; sections whose bytes have not changed are not unpacked again.
 
-    Args:
-        path: of the page; the file may be replaced between two reads.
-        owner: user id that the file must have besides that of its folder.
+    The file may be replaced between two reads; it must be of ``owner``, and of its folder's.
     """
 
     def __init__(self, path: Path, owner: int | None = None) -> None:
@@ -291,11 +269,7 @@ class PageReader:
         self._unpacked: dict[str, tuple[bytes, Values]] = {}
 
     def read(self) -> Page:
-        """Identity and newest state; reads a few kilobytes whatever the ring's size.
-
-        Raises:
-            PageError: the page cannot be read; the text names the field.
-        """
+        """Identity and newest state, in a few kilobytes whatever the ring's size; or PageError."""
         path, head = self._path, self.read_head()
         return _make_page(
             path,
@@ -306,11 +280,7 @@ class PageReader:
         )
 
     def read_head(self) -> PageHead:
-        """The same as bytes.
-
-        Raises:
-            PageError: the page cannot be read; the text names the field.
-        """
+        """The same as bytes; or PageError."""
         path = self._path
         with _opened(path, self._owner) as descriptor:
             try:
@@ -340,11 +310,7 @@ class PageReader:
 
 
 def read_page(path: Path) -> Page:
-    """Identity and newest state of a page that is read once; see ``PageReader.read``.
-
-    Raises:
-        PageError: the page cannot be read; the text names the field.
-    """
+    """Identity and newest state of a page that is read once; raises as ``PageReader.read``."""
     return PageReader(path).read()
 
 
@@ -361,24 +327,14 @@ def read_ring(page: Page) -> bytes:
 
 
 def read_numbered(page: Page, first: int, last: int) -> bytes:
-    """The valid rows from number ``first`` up to ``last`` (exclusive), as ``read_ring`` gives them.
-
-    Raises:
-        PageError: the file has gone or has shrunk since ``page`` was read.
-    """
+    """The valid rows from number ``first`` up to ``last`` (exclusive); as ``read_ring``."""
     steps = page.state["steps"]
     # A row is written before the state that counts it: one more may be there.
     return _read_valid(page, max(first, steps - page.identity["row_count"]), min(last, steps + 1))
 
 
 def read_newest(page: Page, count: int) -> bytes:
-    """The newest valid rows of a page, at most ``count``, as ``read_ring`` gives them.
-
-    Reads only those rows, for readers that poll many pages.
-
-    Raises:
-        PageError: the file has gone or has shrunk since ``page`` was read.
-    """
+    """The newest valid rows of a page, at most ``count``, read alone; as ``read_ring``."""
     steps = page.state["steps"]
     return _read_valid(page, max(0, steps - min(count, page.identity["row_count"])), steps)
 
@@ -427,11 +383,7 @@ def newest_rows(page: Page, count: int) -> list[Values]:
 
 
 def read_rows(page: Page) -> list[Values]:
-    """The valid rows of a page, oldest first, as dicts by field name.
-
-    Raises:
-        PageError: the file has gone or has shrunk since ``page`` was read.
-    """
+    """The valid rows of a page, oldest first, as dicts by field name; raises as ``read_ring``."""
     return _unpack_rows(read_ring(page))
 
 

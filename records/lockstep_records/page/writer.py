@@ -81,11 +81,7 @@ def create_mapping(path: Path, size: int) -> mmap.mmap:
 
 
 def create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
-    """Creates a file with all its space allocated: its mapping, and a descriptor of it.
-
-    Raises:
-        NoPageError: that is impossible here; no file is left behind.
-    """
+    """Creates a file with all its space: its mapping, and a descriptor; NoPageError leaves none."""
     try:
         kind = file_system_of(path.parent)
         if kind not in _MEMORY_FILE_SYSTEMS:
@@ -221,11 +217,7 @@ _HEAD = struct.Struct("<" + "".join(field.format for field in ROW.fields[:-2]))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankIdentity:
-    """The rank that writes a page. Mesh coordinates are by axis name; absent axes are unused.
-
-    Raises:
-        ValueError: rank and world size do not fit, or a text is too long for the page.
-    """
+    """The rank that writes a page, mesh coordinates by axis name; ValueError if they do not fit."""
 
     job_id: str
     rank: int

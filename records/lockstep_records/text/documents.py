@@ -21,11 +21,7 @@ class DocumentError(ValueError):
 
 
 def read_document(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """The text of a file.
-
-    Raises:
-        DocumentError: it cannot be read, is longer, or is not UTF-8.
-    """
+    """The text of a file; DocumentError where it cannot be read, is longer, or is not UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(max_bytes + 1)
@@ -41,11 +37,7 @@ def read_document(path: Path, max_bytes: int = MAX_BYTES) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The value of a TOML file.
-
-    Raises:
-        DocumentError: it cannot be read, is not TOML, or exceeds a bound.
-    """
+    """The value of a TOML file; or DocumentError."""
     text = read_document(path, MAX_BYTES >> 4)
     if max(map(len, text.splitlines()), default=0) > _MAX_TOML_LINE:
         raise DocumentError(f"a line is longer than {_MAX_TOML_LINE:,} characters")
@@ -56,11 +48,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def decode_json(data: bytes | str, max_values: int = MAX_JSON_VALUES) -> Any:
-    """The value of a JSON text, of which NaN and infinity are none.
-
-    Raises:
-        DocumentError: it is not JSON, or exceeds a bound.
-    """
+    """The value of a JSON text, of which NaN and infinity are none; or DocumentError."""
     try:
         text = data.decode() if isinstance(data, bytes) else data
         num_values = sum(map(text.count, "[{,"))

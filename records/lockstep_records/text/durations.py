@@ -20,11 +20,7 @@ _TIME_REMEDY = (
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration.
-
-    Raises:
-        ValueError: the text is not one number with one unit.
-    """
+    """Seconds of a duration; ValueError where the text is not one number with one unit."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration; {REMEDY}")
@@ -32,11 +28,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest exact spelling, to the millisecond: ``90s``, ``2m``, ``500ms``.
-
-    Raises:
-        ValueError: negative or not finite.
-    """
+    """The shortest spelling, to the millisecond: ``90s``, ``2m``, ``500ms``; or ValueError."""
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"a duration of {seconds} s cannot be written; it must be 0 or more")
     # Integers, for divmod of floats such as 0.3 leaves a remainder.
@@ -56,10 +48,8 @@ def format_time(seconds: float | None) -> str:
 def parse_time(text: str, now: float) -> float:
     """Seconds since the epoch of ``now``, ``-15m``, ``now-15m``, an ISO 8601 date, or a number.
 
-    A date without a zone is in UTC. A number from 100,000,000,000 on is in milliseconds.
-
-    Raises:
-        ValueError: the text is none of these.
+    A date without a zone is in UTC. A number from 100,000,000,000 on is in milliseconds. Any other
+    text is a ValueError.
     """
     if text == "now":
         return now

@@ -13,15 +13,11 @@ def strip_colours(text: str) -> str:
 
 
 def printable(text: str, max_characters: int = MAX_CHARACTERS) -> str:
-    """A text as one line without control characters.
+    """A text of others as one line without control characters, dots for what is too long.
 
     A text that holds line ends or characters that a terminal obeys or hides (escapes, carriage
     returns, marks that reverse the direction of text, surrogates) has one blank for each run of
     these and of blanks; any other text stays as it is.
-
-    Args:
-        text: as a job, a user or another machine wrote it.
-        max_characters: of the result; dots stand for what is left out.
     """
     is_long = len(text) > max_characters
     text = text[:max_characters]

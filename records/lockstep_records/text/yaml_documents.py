@@ -13,11 +13,7 @@ _CLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
-    """The value of a YAML file with one document; None of an empty one.
-
-    Raises:
-        DocumentError: it cannot be read, is not YAML, or exceeds a bound.
-    """
+    """The value of a YAML file with one document, None of an empty one; or DocumentError."""
     text = read_document(path)
     check_yaml(text)
     try:
@@ -27,11 +23,7 @@ def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
 
 
 def check_yaml(text: str) -> None:
-    """Counts a YAML text without making a value of it.
-
-    Raises:
-        DocumentError: it is not YAML, or exceeds a bound.
-    """
+    """Counts a YAML text without making a value of it; or DocumentError."""
     num_values, num_documents = 0, 0
     sizes: dict[str, int] = {}
     opened: list[tuple[str | None, int]] = []

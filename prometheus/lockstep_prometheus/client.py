@@ -41,7 +41,7 @@ class Series:
 class Prometheus:
     """A server with Prometheus' query API, with any path prefix, user and password in its URL.
 
-    A malformed one is a PrometheusError; ``transport`` stands for the network in tests.
+    A malformed one is a PrometheusError; tests replace the network by ``transport``.
     """
 
     def __init__(

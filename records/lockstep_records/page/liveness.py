@@ -72,7 +72,7 @@ def _locking_pid(page: Path, procfs: Path) -> int | None:
 
 
 def is_running(procfs: Path, pid: int, seen_monotonic_ns: int) -> bool:
-    """Whether the process that had this pid at a monotonic time still runs, and is no zombie."""
+    """Whether the process with this pid at a monotonic time still runs, zombies not counted."""
     try:
         stat = _read(f"{procfs}/{pid}/stat")
     except PermissionError:

@@ -221,7 +221,6 @@ def _false_alarms(spec: Spec, alert: Alert, runbooks: Path) -> Iterator[str]:
 
 
 def _false_alarms_of(spec: Spec, condition: Condition) -> Iterator[str]:
-    """What chance alone brings of a condition of an objective."""
     if isinstance(condition, Burn):
         for job_class, good_ratio in condition.objective.goals.items():
             rate, months = false_alerts(condition.limits, good_ratio, spec.size.jobs_per_week)

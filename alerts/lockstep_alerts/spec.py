@@ -199,7 +199,6 @@ def read_spec(
 
 
 def _document(path: Path, deployment: Path | None) -> tuple[Path, object]:
-    """What a spec holds with what differs from it, and the file of most of it."""
     document = load(path)
     if isinstance(document, Fields) and EXTENDS in document:
         base = load(spec_path())
@@ -287,7 +286,6 @@ def _sign(entry: Entry) -> Sign:
 
 
 def _refuse_floors(entry: Entry, spec: Spec) -> None:
-    """Refuses a loss that the declared cluster cannot have, and a time-out below its step."""
     ranks, limits = spec.size.ranks, entry.entry("limits")
     if spec.limits.page_gpus > ranks:
         raise limits.refuse("page_gpus", f"no job is so large at size.ranks {ranks:g}; write less")

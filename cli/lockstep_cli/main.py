@@ -29,7 +29,6 @@ def _summary(entry: EntryPoint) -> str:
 
 
 def _extras(entry: EntryPoint) -> str:
-    """The extra that brings a command's packages; for the demo those of all components."""
     extras = set(entry.dist.metadata.get_all("Provides-Extra") or ()) if entry.dist else set[str]()
     packages = {other.module.partition(".")[0] for other in entry_points(group=_GROUP)}
     extra_of = {package: package.removeprefix("lockstep_") for package in packages}

@@ -53,7 +53,6 @@ def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> No
 
 
 def _remedy(option: click.Option, value: object) -> str:
-    """What to give instead of a value of the wrong type; empty where the type is right."""
     if option.multiple:
         is_list = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
         is_fit = is_list or _is_one_of_many(option, value)
@@ -73,7 +72,6 @@ def _remedy(option: click.Option, value: object) -> str:
 
 
 def _key(option: click.Parameter) -> str:
-    """Name of an option in the file: as on the command line, with underscores."""
     longest = max(option.opts, key=len)
     return longest.removeprefix("--").replace("-", "_")
 

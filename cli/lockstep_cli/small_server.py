@@ -303,7 +303,6 @@ class SmallHandler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def _read_body(self) -> tuple[Answer | None, bytes]:
-        """A refusal or None, and the body; one that is too long is not read."""
         lengths, most = self.headers.get_all("Content-Length", []), self.server.max_body_bytes
         length = lengths[0] if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
         if not length.isdecimal():

@@ -80,7 +80,6 @@ def _ref_ids(panel: Panel) -> list[str]:
 
 
 def _options(panel: Panel) -> Json:
-    """The options in which a view differs from Grafana's own defaults."""
     by = core.TableSortByField(panel.sorted_by, desc=not panel.ascending)
     stat_color = "value" if panel.thresholds or panel.texts else "none"
     last = {"legend": {"calcs": ["last"]}}
@@ -255,7 +254,6 @@ def render(board: Board) -> Json:
 
 
 def _panels(board: Board) -> list[Json]:
-    """Headings and panels; those of a collapsed row stand in its heading."""
     items: list[Json] = []
     inside = items
     # Ids rise with the position: links to a panel survive a change of another panel's query.
@@ -290,7 +288,6 @@ def _variables(board: Board) -> list[Json]:
 
 
 def _address_variable(name: str) -> Json:
-    """The variable with the address of the ledger or the runbooks, which readers can change."""
     title, address = PAGE_ADDRESSES[name]
     return {"name": name, "label": title, "type": "textbox", "query": address}
 

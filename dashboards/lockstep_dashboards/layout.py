@@ -204,7 +204,6 @@ def _row(path: Path, fields: Fields, variables: tuple[Variable, ...]) -> Row:
 
 
 def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
-    """A panel; its first key is the view, and the series that it is about the key's value."""
     view = _VIEWS[next(iter(fields))]
     series = _SERIES[fields.pop(view.name.lower())]
     fields.pop("chosen", None)
@@ -238,7 +237,6 @@ def _column(name: str, queries: Sequence[Query]) -> Label:
 
 
 def _queries(fields: Fields) -> Sequence[Mapping[str, str]]:
-    """The queries of a panel: a list, or one whose fields are the panel's own."""
     if "queries" in fields:
         queries: Sequence[Mapping[str, str]] = fields.pop("queries")
         return queries

@@ -194,7 +194,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _raise_file_limit() -> int:
-    """Allows as many open files as the system does; returns how many connections that permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _MAX_CONNECTIONS + _OTHER_FILES
     if soft < needed:

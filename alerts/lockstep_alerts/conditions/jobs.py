@@ -113,7 +113,6 @@ class JobNotProgressing(Condition):
         return f"{jobs} * {JOB_JOIN} {size}\nunless {select_jobs_without_pages()}"
 
     def _hangs(self) -> str:
-        """Jobs of which the agents judge that a rank hangs."""
         elsewhere = " or ".join(
             by("group", select(metric, one_of(training.HANG_PHASE, *_ELSEWHERE)), *JOB_LABELS)
             for metric in (training.HANG_FIRST, training.HANG_MISSING)

@@ -217,7 +217,6 @@ def _keys(slo: str, *, is_counter: bool) -> tuple[tuple[str, ...], tuple[str, ..
 def _limits(
     entry: Entry, slo: str, windows: ObjectiveWindows, *, is_counter: bool
 ) -> tuple[tuple[AnyLimit, ...], tuple[AnyLimit, ...]]:
-    """Limits of the page and of the ticket, with the entry's own burn rates."""
     page: tuple[AnyLimit, ...] = windows.event_page
     ticket: tuple[AnyLimit, ...] = windows.event_ticket
     if slo in SLICE_SLOS:

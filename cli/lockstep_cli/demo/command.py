@@ -89,7 +89,6 @@ def demo(
 
 
 def _empty(out: Path) -> None:
-    """Empties a folder of an earlier demo; refuses one that holds anything else."""
     marker = out / ".lockstep-demo"
     if out.exists() and any(out.iterdir()) and not marker.exists():
         raise click.UsageError(f"--out {out} holds files that no demo wrote; choose another folder")

@@ -277,7 +277,6 @@ class Scene:
         return self._open.enter_context((self._out / f"{name}.log").open("wb"))
 
     def _lockstep(self, *arguments: str, log: str) -> None:
-        """Runs a lockstep command to its end; its output goes to a log in the output folder."""
         ended = subprocess.run(
             [*_LOCKSTEP, *arguments],
             stdout=self._log(log),

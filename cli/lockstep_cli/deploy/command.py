@@ -25,8 +25,6 @@ _FORMS = {
 
 
 class _Deployments(click.Group):
-    """Loads the deployments that need other packages when they are called."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         has_packages = find_spec("msgspec") and find_spec("httpx") and find_spec("yaml")
         return sorted([*super().list_commands(ctx), *(_KUBERNETES_TARGETS if has_packages else ())])

@@ -143,7 +143,6 @@ def _values(series: Series, scope: Scope | None) -> tuple[float | None, ...]:
 
 
 def _legends(query: Query, answers: Sequence[Series]) -> list[str]:
-    """Names of the series: by the legend, or by the labels in which they differ."""
     if query.legend:
         return [legend(query.legend, answer.labels) for answer in answers]
     common = set.intersection(*(set(x.labels.items()) for x in answers)) if answers else set()

@@ -259,7 +259,6 @@ def _write_picture(path: Path, height_pixels: int) -> None:
 
 
 def _report(answer: BoardAnswer) -> int:
-    """Prints what the page holds; exit status 1 where a query failed."""
     panels = answer.queried
     empty = sum(panel.is_empty for panel in panels)
     click.echo(

@@ -152,7 +152,6 @@ class LiveBoards:
         )
 
     def _answer(self, board: Board, request: Request) -> BoardAnswer:
-        """The answer to an address, which all who ask for it within a refresh share."""
         key = (board.uid, replace(request, is_part=False))
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())

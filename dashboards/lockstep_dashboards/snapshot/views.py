@@ -177,7 +177,6 @@ def _key(value: float | str | None) -> tuple[float, list[tuple[int, str]]]:
 
 
 def _cell(name: str, row: Cells, answer: PanelAnswer, bases: Mapping[str, str]) -> dict[str, Any]:
-    """Text, colour and links of a cell; colours are of values with the panel's own unit."""
     value, panel = row.get(name), answer.panel
     cell = {"text": "", "color": "", "is_number": False, "links": []}
     if value is None:

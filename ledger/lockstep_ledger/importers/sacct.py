@@ -146,7 +146,6 @@ def _nodes_of(row: SlurmRun) -> list[str] | None:
 
 
 def _eligible(row: SlurmRun) -> dict[str, float]:
-    """From when on Slurm could have started a run, where that is not its submission."""
     if row.eligible is None or row.start is None or row.eligible == row.submit:
         return {}
     return {"eligible_time": min(row.eligible, row.start)}
@@ -188,7 +187,6 @@ def _judge(evidence: Evidence) -> dict[str, Any]:
 def _requeued(
     events: JobEvents, start: float | None, end: float, state: str, number: int
 ) -> Iterator[Event]:
-    """The end of a run after which the job waited again."""
     judged = _judge(Evidence(scheduler=(state,)))
     yield events.event("job_finished", end, start, judged, number)
     reason = {"reason": state, "restart_count": number + 1}

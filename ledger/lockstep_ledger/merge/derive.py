@@ -216,7 +216,6 @@ class Derivation:
         return self._verdict(len(self.runs) - 1).outcome
 
     def _verdict(self, index: int) -> Verdict:
-        """What became of a run, as if nothing more was heard of it."""
         if index not in self._verdicts:
             run, later = self.runs[index], self.runs[index + 1 : index + 2]
             until = later[0].begin if later else float("inf")

@@ -175,7 +175,6 @@ def sweep(
 
 
 def _resume(name: str, prefix: Sequence[Span]) -> Source:
-    """The source as it was when the last of the spans was the newest."""
     source = Source(name, prefix)
     if prefix:
         source.spans[-1] = deepcopy(prefix[-1])

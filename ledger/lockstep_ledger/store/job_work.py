@@ -190,7 +190,6 @@ class JobWork:
             self._connection.execute(delete(spans).where(*own, spans.c.number >= count))
 
     def _read(self, name: str, since: float = _EVER) -> list[Event]:
-        """Stored events of a source from a time on; those of the scheduler are read once."""
         if self._is_first:
             return self._stored.get(name, [])
         if name[:1] in {SCHEDULER, PART_PREFIX}:

@@ -188,7 +188,6 @@ class Joins:
             self.changed[plain.number] = plain
 
     def _begin_anew(self, *states: JobState) -> None:
-        """Takes back what follows from the stored events of jobs that are to be derived anew."""
         for state in states:
             if not state.begins_anew:
                 rows = JobWork(state, self.connection, self.effects).stream_rows()

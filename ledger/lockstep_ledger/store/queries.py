@@ -185,7 +185,6 @@ def _amendments(connection: Connection, number: int) -> list[dict[str, Any]]:
 
 
 def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:
-    """The newest events of a job in the order of their time; at most 8 MiB of them."""
     query: Select[Any] = (
         select(events)
         .where(events.c.job == number)

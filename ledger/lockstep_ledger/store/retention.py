@@ -79,7 +79,6 @@ class Thinning:
         return is_done
 
     def _compare(self, row: Any) -> Iterator[int]:
-        """Takes an event in; yields those that nothing needs any more."""
         for thing, height in self._measure(row):
             before = self.holders.get(thing)
             if before is None or height > before[0]:
@@ -217,7 +216,6 @@ class Upkeep:
                 is_busy = self._work(connection, now_seconds) or is_busy
 
     def _work(self, connection: Connection, now_seconds: float) -> bool:
-        """Does one step with old jobs; returns whether there was something to do."""
         if self._task is not None:
             if self._task.run_step(connection):
                 column = next(name for name, kind in _TASKS if isinstance(self._task, kind))

@@ -227,7 +227,6 @@ class Transaction:
     def _book(
         self, job: JobState, work: JobWork, record: Record, reason: str, event_id: str
     ) -> None:
-        """Prices the new record of a job, counts what it adds, and notes what it amends."""
         price(record, self._state.pricing)
         audit = {
             "time": self._now_seconds, "job": job.number, "why": reason, "event_id": event_id
@@ -321,7 +320,6 @@ def book(
 
 
 def _observe(observed: list[str], record: Record, effects: counted.Effects) -> list[str]:
-    """Adds to the histograms that have no value of the job yet."""
     values = counted.observations_of(record)
     new = {metric: value for metric, value in values.items() if metric.name not in observed}
     for metric, value in new.items():
@@ -339,7 +337,6 @@ def _amended_fields(before: Record | None, record: Record) -> Iterator[Change]:
 
 
 def _is_same(was: Any, now: Any) -> bool:
-    """Whether values are equal, but for the rounding of sums."""
     if isinstance(was, dict) and was.keys() == now.keys():
         return all(_is_same(was[name], now[name]) for name in was)
     if isinstance(was, float) and isinstance(now, float):

@@ -108,7 +108,6 @@ def _count_slo(
 
 
 def _sum_bands(table: Table, now_seconds: float) -> Select[Any]:
-    """Sums of rows by the shortest window that holds them."""
     lengths = sorted(SLO_WINDOWS.values())
     bands = [(table.c.time > now_seconds - seconds, seconds) for seconds in lengths]
     groups = (table.c.cluster, table.c.job_class, table.c.slo, case(*bands).label("band"))
@@ -148,7 +147,6 @@ def running_targets(
 def _newest_ends(
     connection: Connection, now_seconds: float, clusters: frozenset[str] | None
 ) -> dict[tuple[str, str, str, str], float]:
-    """The ends of the jobs that ended last, within a day."""
     columns = (jobs.c.cluster, jobs.c.job_id, jobs.c.outcome, jobs.c.failure_class, jobs.c.ended)
     query = (
         select(*columns)

@@ -84,7 +84,6 @@ class StoreWriter:
         self._settle_from_seconds = clock() + self._state.timeouts.node_seconds
 
     def _reprice(self, connection: Connection) -> None:
-        """Prices the jobs anew that cost something else by this rate card."""
         state, digest = self._state, self._state.pricing.digest
         query = select(jobs.c.cluster, jobs.c.job_id, jobs.c.state)
         changed = []

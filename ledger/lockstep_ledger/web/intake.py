@@ -117,7 +117,6 @@ class GroupCommit:
             self._on_end()
 
     def _collect(self) -> tuple[list[_Waiting], bool]:
-        """What has queued, up to a limit, and whether the thread shall end."""
         batch: list[_Waiting] = []
         num_events = 0
         try:
@@ -236,7 +235,6 @@ class Intake:
         return grant
 
     async def _body(self, request: Request) -> bytes:
-        """The body; of one over the limit the rest is not read."""
         body = bytearray()
         async for chunk in request.stream():
             body += chunk

@@ -91,7 +91,6 @@ class AccessLog:
             )
 
     def _admit(self, scope: Scope, client: str) -> ASGIApp:
-        """What answers: the application, or a refusal."""
         headers = Headers(scope=scope)
         digest = self.digest(headers.get("authorization", ""))
         wait_seconds = self.rate_limit.wait_seconds((client, digest))

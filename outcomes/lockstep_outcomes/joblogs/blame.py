@@ -288,7 +288,6 @@ def _judge_first(log: JobLog, first: Finding, causes: list[Finding]) -> Judgemen
 
 
 def _cause_text(finding: Finding, kind: Kind) -> tuple[str, str]:
-    """The cause in a few words, and the line that proves it where these leave something out."""
     text = finding.first.text
     raised = text[max(0, text.find(finding.key.partition(":")[0])) :]
     if finding.kind == "exception":
@@ -389,7 +388,6 @@ def _mismatched_collectives(log: JobLog) -> str | None:
 
 
 def _ranks_behind(log: JobLog) -> tuple[int, ...]:
-    """The minority of ranks that had entered fewer collectives than all others."""
     if len(log.enqueued) <= 1:
         return ()
     counts = Counter(log.enqueued.values())

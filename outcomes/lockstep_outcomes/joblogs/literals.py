@@ -35,7 +35,6 @@ class LiteralSearch:
             yield start, end, sorted(kinds)
 
     def _hits(self, data: bytes) -> Iterator[Hit]:
-        """Index of a literal and its first offset in every line."""
         if self._automaton is not None:
             yield from self._all_at_once(data, self._automaton)
             return
@@ -47,7 +46,6 @@ class LiteralSearch:
                 offset = data.find(literal, end) if end >= 0 else -1
 
     def _all_at_once(self, data: bytes, automaton: Any) -> Iterator[Hit]:
-        """Yields the hits of all literals, window by window."""
         passed = [0] * len(self._literals)  # offsets up to which the line of a hit reaches
         for begin in range(0, len(data), _WINDOW_BYTES):
             # Windows overlap, so that no literal is split between two of them.

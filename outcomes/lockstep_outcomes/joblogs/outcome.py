@@ -229,7 +229,6 @@ def _bad_exit(finding: Finding) -> bool:
 
 
 def _end_of(log: JobLog) -> Finding | None:
-    """The first line by which somebody ended the job; not a time limit or preemption."""
     ends = log.select_kinds(*_PREEMPTED - {"exit_line"}, *_OTHER_ENDS)
     ends += tuple(f for f in log.select_kinds("exit_line") if PREEMPTED in f.codes)
     better = [end for end in ends if end.kind in _NAMED_ENDS]

@@ -156,7 +156,6 @@ def find_stamp(text: str, year: int) -> Stamp | None:
 
 
 def _find_written(head: str, year: int) -> Stamp | None:
-    """The first time in words or figures that is the line's own."""
     for expression in (_ISO, _GLOG, _NAMED):
         match = expression.search(head)
         if match is None or _MENTIONED.search(head[: match.start()].rstrip("\"'")):

@@ -308,7 +308,6 @@ class Milestones:
             self.steps.add(int(number), took, None if line.own is None else line.own.seconds)
 
     def _add_bar(self, line: MilestoneLine) -> None:
-        """Adds a progress bar; the one of the training counts steps and has a clock of its own."""
         match = line.match
         if _OTHER_BARS.search(match["what"]):
             return

@@ -154,7 +154,6 @@ def _ranks_seen(files: list[Scan], ranks: RankResolver) -> set[int]:
 
 
 def _stated_world(files: list[Scan]) -> int:
-    """The number of ranks as stated or as many as initialised; 0 where neither is logged."""
     sizes = [file.milestones.world for file in files]
     inits = sum(file.milestones.num_inits for file in files)
     return max([*sizes, inits if inits > 1 else 0])
@@ -271,7 +270,6 @@ def merge_files(files: list[Scan], notes: list[str]) -> JobLog:
 
 
 def _end_and_steps(file: Scan) -> tuple[bool, int]:
-    """Whether a file tells how the run ended, and how many steps it has."""
     milestones = file.milestones
     return milestones.end.is_known, len(milestones.steps.durations[0])
 

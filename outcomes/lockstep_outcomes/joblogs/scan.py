@@ -381,7 +381,6 @@ class Scan:
         self._add(kind, key, line)
 
     def _add_interleaved(self, repeated: re.Match[str], kind: Kind, line: LogLine) -> None:
-        """Adds a line into which several processes wrote the same exception at the same time."""
         name = repeated["type"].rpartition(".")[2]
         count = len(repeated[0]) // len(repeated["type"])
         alike = (g for (_, key), g in self.groups.items() if key.startswith(f"{name}:"))

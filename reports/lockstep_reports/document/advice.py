@@ -149,7 +149,6 @@ def _advise_on_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
 
 
 def _advise_on_failure(analysis: StepAnalysis) -> tuple[str, ...]:
-    """Where to read on, and who has to act; what is slow comes after what fails."""
     ranks = analysis.recording.end.get("cause_ranks") or []
     named = rank_words(ranks) if ranks else ""
     if analysis.recording.end.get("cause") == "hang":

@@ -81,7 +81,6 @@ def _tabulate_changes(changes: Sequence[Change]) -> Table:
 
 
 def _tabulate_figures(compared: Compared) -> Table:
-    """Figures of which one side is known, in the unit that their name ends with."""
     rows = (
         Row((name.replace("_", " "), *(_format_figure(name, sides[s]) for s in sides)))
         for name, sides in compared.figures.items()
@@ -99,7 +98,6 @@ def _format_figure(name: str, value: float | None) -> str:
 
 
 def _describe_step(compared: Compared) -> str:
-    """How much longer or shorter a step has become, and whether the interval excludes no change."""
     step = compared.changes[0]
     if step.difference_seconds is None or step.ratio is None:
         return "How long a step took cannot be compared."

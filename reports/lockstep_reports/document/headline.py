@@ -79,7 +79,6 @@ def _failures(analysis: StepAnalysis) -> Iterator[Finding]:
 
 
 def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
-    """Standstills that cost a share of the run, the longest in words."""
     is_failure = analysis.outcome == "failed" and analysis.recording.end.get("cause") == "hang"
     stands = [s for s in analysis.standstills if not (is_failure and s.is_final)]
     if not stands:
@@ -112,7 +111,6 @@ def _standing_words(standstill: Standstill, share: float | None) -> str:
 
 
 def _share(seconds: float, analysis: StepAnalysis) -> float | None:
-    """A part of the run: of its steps and its standstills."""
     stood = sum(s.seconds for s in analysis.standstills)
     run = stood + analysis.scores.covered_seconds
     return seconds / run if run > 0 else None
@@ -145,7 +143,6 @@ def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
 
 
 def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
-    """Who was slow, where it cost a share of the run worth a headline."""
     costliest = analysis.costliest_episode
     if costliest is None:
         verdict = analysis.verdict
@@ -224,7 +221,6 @@ def _name_phase(phase: str | None) -> str:
 
 
 def _who_was_slow(analysis: StepAnalysis) -> Finding:
-    """The answer where nobody cost a share of the run."""
     if analysis.verdict.cause == "busy_host":
         return _busy_host(analysis)
     costliest = analysis.costliest_episode
@@ -257,7 +253,6 @@ def sees_no_phase(analysis: StepAnalysis) -> bool:
 
 
 def _busy_host(analysis: StepAnalysis) -> Finding:
-    """Ranks were late, for other processes had their cores."""
     busy, evidence = analysis.losses[:1], analysis.verdict.evidence[:1]
     if not busy or busy[0].kind != "busy_host":
         return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)

@@ -70,7 +70,6 @@ def _log_headline(incident: Incident) -> str:
 
 
 def _hang_words(incident: Incident) -> str:
-    """The reason of a hang with the job as its subject, and the ranks that were missing."""
     reason = incident.reason
     ranks = f"; {rank_words(incident.ranks)} did not come" if incident.ranks else ""
     begin = reason.removeprefix("It hung")
@@ -116,7 +115,6 @@ def document_log(analysis: LogAnalysis) -> model.Document:
 
 
 def _log_cards(analysis: LogAnalysis) -> tuple[model.Card, ...]:
-    """Spans of the job, median step and number of ranks, where the log has them."""
     incident, summary, log = analysis.incident, analysis.summary, analysis.log
     spans = (
         (incident.startup_seconds, "start-up", "first sign to start of training"),

@@ -77,7 +77,6 @@ _OUTSIDE_STEPS = frozenset({"startup", "hang", "unknown"})
 
 
 def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
-    """Since when somebody was slow, how long, and at what cost; empty without an episode."""
     costliest = analysis.costliest_episode
     if costliest is None:
         return ()

@@ -227,7 +227,6 @@ def _describe_what_if(what_if: WhatIfFigures) -> str:
 
 
 def _tabulate_repairs(analysis: StepAnalysis, what_if: WhatIfFigures) -> Table:
-    """What repairs would save: of the slowest workers first, then of each pipeline stage."""
     replay = analysis.replayed.what_if if analysis.replayed else None
     assert replay is not None
     rows = (
@@ -341,7 +340,6 @@ def _tabulate_endings(endings: Sequence[Ending]) -> Table:
 
 
 def _tabulate_clocks(analysis: StepAnalysis) -> Table:
-    """The clocks that are furthest off, and what is left over."""
     alignment = analysis.alignment
     furthest = sorted(alignment.offsets.items(), key=lambda pair: -abs(pair[1]))[: 2 * MAX_ROWS]
     rows = [

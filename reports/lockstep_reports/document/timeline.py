@@ -60,7 +60,6 @@ def name_track(name: str, process: int, thread: int, value: str | int) -> TraceE
 
 
 def _chosen_rows(analysis: StepAnalysis) -> list[int]:
-    """Rows of the ranks that are drawn: slow ranks and latest ranks where there are too many."""
     slow = set(analysis.verdict.ranks)
 
     def importance(row: int) -> tuple[bool, float]:

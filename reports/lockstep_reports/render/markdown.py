@@ -47,6 +47,5 @@ def _write_row(cells: Iterable[str]) -> str:
 
 
 def _write_list(title: str, sentences: Iterable[str]) -> list[str]:
-    """A list under its title; empty without sentences."""
     lines = [f"- {escaped(sentence)}" for sentence in sentences]
     return ["", f"## {title}", "", *lines] if lines else []

@@ -141,7 +141,6 @@ class ClusterSource:
         return self._ask(select(series, *matchers), now)
 
     def _verdicts(self, now: float, quiet: dict[_Key, float]) -> dict[_Key, str]:
-        """Why each job loses time: a hang before a node that is gone, a late part, a mere stand."""
         standing = self._ask_series(recorded.STANDING, now)
         found = {key: f"no progress in {duration(seconds)}" for key, seconds in standing.items()}
         for labels in self._largest(recorded.LATE_PART, now):
@@ -181,8 +180,6 @@ def _key(labels: dict[str, str]) -> _Key:
 
 
 def _rank_or_node(labels: dict[str, str]) -> str:
-    """Rank, stage or node of a series, the narrowest that it has."""
-
     def has_label(label: Label) -> bool:
         return bool(labels.get(label.name))
 

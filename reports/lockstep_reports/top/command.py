@@ -145,7 +145,6 @@ def _watch(
 def _poll_again(
     source: SnapshotSource, last: "Snapshot | ClusterSnapshot"
 ) -> "Snapshot | ClusterSnapshot":
-    """The next snapshot; when that fails, the last one with the reason."""
     try:
         return source.poll()
     except (ValueError, OSError) as error:

@@ -30,8 +30,6 @@ Rows = NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class _RankData:
-    """The page of one rank, and its newest step rows."""
-
     page: Page
     rows: Rows
 
@@ -101,7 +99,6 @@ def _standing(job: Path, ranks: list[_RankData], now: float) -> list[str]:
 
 
 def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[_RankData]:
-    """The ranks of the newest attempt that has any; adds to ``notes`` what cannot be read."""
     for attempt in reversed(list_attempts(job)):
         ranks = []
         for path in list_pages(attempt):

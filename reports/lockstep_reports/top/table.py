@@ -203,8 +203,6 @@ def _header(snapshot: Snapshot) -> Text:
 
 
 class _Column(NamedTuple):
-    """A column that is shown from a width of the terminal on."""
-
     title: str
     cell: Callable[[RankRow], str]
     min_width: int = 0

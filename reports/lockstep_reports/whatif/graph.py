@@ -276,7 +276,6 @@ def _match(rank: RankStep, direction: _Direction) -> Matched:
 
 
 def _up_to(computed: Integers, index: int) -> tuple[int, ...]:
-    """A computation, preceded by the one before it if there is one."""
     return tuple(int(op) for op in computed[max(0, index - 1) : index + 1])
 
 
@@ -294,7 +293,6 @@ def _waits(direction: _Direction, matched: Matched) -> Pairs:
 
 
 def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
-    """Whether there is a chunk of the model on the other side."""
     chunks = int(grid.chunk[grid.select_type(optype.FORWARD)].max()) + 1
     return 0 <= int(grid.model_chunk[computed]) + direction.towards < chunks * grid.stages
 
@@ -406,7 +404,6 @@ def _gradients_last(rank: RankStep) -> Pairs:
 
 
 def _link_tail(rank: RankStep, computed: Integers, *, overlapped: bool) -> Pairs:
-    """From the last computation to the optimizer, one after the other."""
     last = computed[np.argmax(rank.end[computed])]
     scattered, synced = rank.sort_by_number(optype.GRADS_SCATTER), rank.ops(optype.GRADS_SYNC)
     tail = np.concatenate(

@@ -288,7 +288,6 @@ def _name_slow_part(
 def _episode(
     what_if: WhatIf, part: SlowPart, verdict: Verdict, stretch: slice, hits: int
 ) -> Episode:
-    """The stretch from the first hit step to the last, as columns of the replayed steps."""
     steps, lost = what_if.model.grid.steps, part.explanation.lost_by_step[stretch]
     return Episode(
         start_step=int(steps[stretch.start]),
@@ -315,7 +314,6 @@ def _name_of(part: SlowPart) -> str:
 
 
 def _phase(what_if: WhatIf, mask: Flags) -> tuple[str, float, float]:
-    """The slowest computation compared with the others': phase, seconds beyond, and ratio."""
     beyond = {}
     for name, phase in ((FORWARD, "forward"), (BACKWARD, "backward")):
         own, others = _medians(what_if, name, mask)

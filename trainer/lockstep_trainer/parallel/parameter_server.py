@@ -33,8 +33,6 @@ def parameter_server(gpt: GPT, config: TrainConfig, world: World, layout: Layout
 
 
 class _Part:
-    """The part of the parameters that this rank keeps."""
-
     values = torch.zeros(0)
     updates = furthest_step = 0
     lock = threading.Lock()

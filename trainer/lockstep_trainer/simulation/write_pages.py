@@ -173,7 +173,6 @@ def simulate(
 def _create_pages(
     root: Path, folder: Path, identities: Iterable[RankIdentity], rows: int
 ) -> list[PageWriter]:
-    """A writer for each rank; the job's folder is removed again where one cannot be created."""
     try:
         return [
             # A lock takes a descriptor, of which a process may not have thousands.
@@ -192,7 +191,6 @@ def _create_pages(
 
 
 def _check_free_memory(simulation: Simulation, root: Path) -> None:
-    """Refuses pages that do not fit, before any of them takes memory."""
     # The root may not exist yet; its nearest parent is on the same file system.
     nearest = next(path for path in (root, *root.absolute().parents) if path.is_dir())
     status = os.statvfs(nearest)

@@ -116,7 +116,6 @@ class LedgerClient:
 
 
 def _read_job(document: dict[str, Any]) -> Remembered:
-    """The feed's own words in a job's timeline."""
     found = Remembered(
         project=text_of(document.get("project")),
         has_succeeded=document.get("outcome") == "succeeded",

@@ -190,7 +190,6 @@ class Feed:
         return self._labels[label]
 
     def _seed(self, job: Job) -> None:
-        """Learn what the ledger has of a job that was there before this feed."""
         if job.created < self._begun + _LAG_SECONDS:
             found = self.ledger.find(job.job_id)
             if found is None and job.has_label:
@@ -239,7 +238,6 @@ class Feed:
         self.delivery.put(self._writer.new_events(job, last_seen))
 
     def _report(self) -> tuple[float, Counter[str], dict[str, Any]]:
-        """Until when all was handed over, what was counted, and what the ledger shows besides."""
         counts = Counter(left_out=self.state.refused, workloads_left_out=self.state.left_out)
         kinds = {
             # Of several namespaces that are followed the first is shown.

@@ -114,7 +114,6 @@ class Follower(threading.Thread):
         self.lists += 1
 
     def _watch(self) -> None:
-        """Take the changes since the version, until the server closes the answer."""
         query = {
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": self._version,
             "timeoutSeconds": _WATCH_SECONDS,

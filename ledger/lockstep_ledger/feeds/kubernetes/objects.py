@@ -294,7 +294,6 @@ def _count_restarts(status: Document) -> int:
 
 
 def _read_ending(status: Document) -> Ending | None:
-    """The end that conditions or a phase state; None where it goes on."""
     for name, is_true, condition in conditions_of(status):
         if is_true and name in _SUCCEEDED | _FAILED:
             moment = status.get("completionTime") or condition.get("lastTransitionTime")

@@ -345,7 +345,6 @@ def _bad(runs: Sequence[PodRun]) -> list[PodRun]:
 
 
 def _judge_pods(runs: Sequence[PodRun], pods: dict[str, Pod]) -> Classification | None:
-    """The verdict on the runs that failed; None where none did."""
     bad = _bad(runs)
     if not bad:
         return None
@@ -364,7 +363,6 @@ def _judge_pods(runs: Sequence[PodRun], pods: dict[str, Pod]) -> Classification 
 
 
 def _word_of(run: PodRun, pod: Pod | None) -> str:
-    """The reason that names a cause: of the pod, its disruption, or its container."""
     reasons = (
         pod.reason if pod is not None and pod.reason in DISRUPTIONS else "",
         pod.disruption if pod is not None else "",

@@ -135,16 +135,11 @@ def _rank(path: Path) -> dict[str, Any]:
         "process": _process(page),
         "phase": page.phase,
         "step": page.state["step"],
-        "loss": _printable_loss(page.state["loss"]),
+        "loss": _replace_nan(page.state["loss"]),
         "progress_age_seconds": max(0.0, time.time() - page.progress_wall_seconds),
         "page": str(path),
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _printable_loss(loss: float | None) -> float | str | None:
-    # Strict readers of JSON refuse NaN as a number.
-    return loss if loss is None or math.isfinite(loss) else str(loss)
 
 
 def _process(page: Page) -> str:

@@ -264,7 +264,10 @@ def generate(*, out: Path, format_: str, only_compare: bool) -> int:
     texts = {out / name: text for name, text in FORMATS[format_](BOARDS).items()}
     try:
         if only_compare:
-            return _report_stale(texts)
+            stale = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
+            for path in stale:
+                click.echo(f"{path} differs from the board; run lockstep dashboards generate")
+            return 1 if stale else 0
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text)
@@ -272,10 +275,3 @@ def generate(*, out: Path, format_: str, only_compare: bool) -> int:
     except OSError as error:
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     return 0
-
-
-def _report_stale(texts: dict[Path, str]) -> int:
-    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
-    for path in stale:
-        click.echo(f"{path} differs from the generated board; run lockstep dashboards generate")
-    return 1 if stale else 0

@@ -420,11 +420,8 @@ class Bills:
 
     def _accrue(self, begin: float, end: float) -> list[Line]:
         intervals = read_intervals(self._connection, begin, end, self._now)
-        return self._visible(accrue(intervals, self._pricing, begin, end))
+        lines, limits = accrue(intervals, self._pricing, begin, end), self._limits.items()
+        return [line for line in lines if all(line.value(n) in values for n, values in limits)]
 
     def _period(self, first: date, last: date) -> Period:
         return Period(first=first, last=last, zone=self._pricing.zone, now=self._now)
-
-    def _visible(self, lines: Iterable[Line]) -> list[Line]:
-        limits = self._limits.items()
-        return [line for line in lines if all(line.value(n) in values for n, values in limits)]

@@ -173,7 +173,8 @@ def with_native_histograms(file: RuleFile) -> RuleFile:
 def native(expression: str) -> str:
     """An expression over classic buckets over native histograms; SpecError for single buckets."""
     reads = list(promql.selectors(expression))
-    if any(_part(each.name)[1] == "bucket" and _has_bound(each) for each in reads):
+    buckets = [each for each in reads if _part(each.name)[1] == "bucket"]
+    if any(label == LE.name for each in buckets for label, _, _ in each.matchers):
         raise SpecError(
             f"{expression}: selects buckets by their bound, which --histograms native has none of; "
             "leave the option out, or count something else"
@@ -185,10 +186,6 @@ def _part(name: str) -> tuple[str, str]:
     """A histogram and ``bucket``, ``sum`` or ``count``, of the name of one of its series."""
     base, _, part = name.rpartition("_")
     return (base, part) if base in _HISTOGRAMS else (name, "")
-
-
-def _has_bound(selector: promql.Selector) -> bool:
-    return any(label == LE.name for label, _, _ in selector.matchers)
 
 
 def _as_native(node: promql.Expr) -> str | None:

@@ -138,7 +138,8 @@ def _print_job(job: dict[str, Any]) -> None:
     click.echo(printable(f"{where}: {job['outcome'] or job['status']} {cause}"))
     facts = (f"{name}={job[name]}" for name in _FACTS if job[name] not in {None, ""})
     click.echo(printable("  ".join(facts)))
-    _print_disagreements(job["disagreements"])
+    for source, name, value, held in job["disagreements"]:
+        click.echo(printable(f"the {source} says {name}={value}; {held} holds"))
     print_table(
         "Attempts",
         ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),
@@ -177,8 +178,3 @@ def _print_amendments(amendments: list[dict[str, Any]]) -> None:
     rows = [(format_time(each["time"]), *(each[name] for name in names)) for each in amendments]
     if rows:
         print_table("Amendments", ("time (UTC)", *names), rows)
-
-
-def _print_disagreements(disagreements: list[list[Any]]) -> None:
-    for source, name, value, held in disagreements:
-        click.echo(printable(f"the {source} says {name}={value}; {held} holds"))

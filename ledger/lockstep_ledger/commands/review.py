@@ -108,7 +108,10 @@ def weekly_review(connection: Connection, monday: date, cluster: str | None = No
         nodes=_worst_nodes(failed),
         projects=_projects(own),
         trends=[_trend(start, ended[start]) for start in weeks],
-        failed_jobs=[_failed_job(job) for job in sorted(failed, key=lambda job: -job.gpu_seconds)],
+        failed_jobs=[
+            {name: getattr(job, name) for name in _FAILED} | {"gpu_hours": _hours([job])}
+            for job in sorted(failed, key=lambda job: -job.gpu_seconds)
+        ],
         expectation=expectation(sum_interruptions(map(interruptions_of, own))),
     )
 
@@ -205,10 +208,6 @@ def _trend(monday: date, ended: list[Record]) -> WeekTrend:
 
 _FAILED = ("job_id", "cluster", "project", "outcome", "failure_class", "cause", "reason",
            "cause_node", "cause_rank")  # fmt: skip
-
-
-def _failed_job(job: Record) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in _FAILED} | {"gpu_hours": _hours([job])}
 
 
 _MAX_ROWS = 20

@@ -164,7 +164,10 @@ class JobWork:
         if is_late or (before != frame and not source.is_of(frame)):
             prefix = source.list_before(added[0]) if added and before == frame else []
             swept, rows = self._sweep_anew(name, frame, before, prefix)
-            self._forget(name, len(swept.spans), len(source.spans))
+            if len(swept.spans) < len(source.spans):
+                own = (spans.c.job == self._state.number, spans.c.node == name)
+                gone = delete(spans).where(*own, spans.c.number >= len(swept.spans))
+                self._connection.execute(gone)
             source, self._is_growth = swept, False
         self._put(source)
         self._rows += rows
@@ -183,11 +186,6 @@ class JobWork:
         if source.spans or source.requeue_waits is not None:
             self._state.sources[source.name] = source
             self._state.touched.add(source.name)
-
-    def _forget(self, name: str, count: int, count_before: int) -> None:
-        if count < count_before:
-            own = (spans.c.job == self._state.number, spans.c.node == name)
-            self._connection.execute(delete(spans).where(*own, spans.c.number >= count))
 
     def _read(self, name: str, since: float = _EVER) -> list[Event]:
         if self._is_first:

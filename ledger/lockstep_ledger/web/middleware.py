@@ -95,7 +95,9 @@ class AccessLog:
         digest = self.digest(headers.get("authorization", ""))
         wait_seconds = self.rate_limit.wait_seconds((client, digest))
         if wait_seconds:
-            return _too_many(wait_seconds)
+            sentence = f"too many requests; send again in {wait_seconds:.1f} s"
+            retry = {"Retry-After": str(math.ceil(wait_seconds))}
+            return JSONResponse({"error": sentence}, 429, retry)
         sentence = self.hosts.objection(headers.getlist("host"), headers.getlist("origin"))
         if sentence:
             return JSONResponse({"error": sentence}, 403)
@@ -114,12 +116,6 @@ class AccessLog:
         lines, self._lines = self._lines, []
         if lines:
             _log.info("%s", f"\n{LOG_NAME}: level=INFO ".join(lines))
-
-
-def _too_many(wait_seconds: float) -> ASGIApp:
-    sentence = f"too many requests; send again in {wait_seconds:.1f} s"
-    headers = {"Retry-After": str(math.ceil(wait_seconds))}
-    return JSONResponse({"error": sentence}, 429, headers)
 
 
 def client_of(scope: Scope) -> str:

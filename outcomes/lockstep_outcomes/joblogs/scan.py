@@ -233,11 +233,6 @@ def _parts(line: LogLine) -> list[LogLine]:
     return [replace(line, body=body) for body in "\n".join(texts).splitlines()] or [line]
 
 
-def _is_mild(line: LogLine) -> bool:
-    """Whether a line calls itself a warning or less, before it says what."""
-    return _MILD.search(line.text, 0, _MOST_KEY) is not None
-
-
 class Scan:
     """State of reading one log, its blocks in order; ``rank`` is that in the name of the file."""
 
@@ -424,7 +419,8 @@ class Scan:
             line.data = b""  # the group outlives its block
             self.groups[kind.name, key] = group
         group.count += 1
-        group.is_mild = group.is_mild and _is_mild(line)
+        # Before a line says what, it may call itself a warning or less.
+        group.is_mild = group.is_mild and bool(_MILD.search(line.text, 0, _MOST_KEY))
         group.last_order = order
         if len(group.origins) < MOST_ORIGINS and line.origin != Origin():
             group.origins[line.origin] = None

@@ -135,7 +135,9 @@ class ClusterState:
         """The job of an object or pod; since when it is waited for where its owner may come yet."""
         pod, owned = self._pods.get(uid), self._objects.get(uid)
         if owned is not None and owned.kind == objects.CLAIMS:
-            self._touch_users(owned, since)
+            for user in self._pods.values():
+                if user.namespace == owned.namespace and owned.name in user.claims:
+                    self.dirty.setdefault(user.uid, since)
             return None
         top, missing = self._climb(pod, owned)
         if missing is not None and not self._is_cut(pod, missing, now - since, may_come):
@@ -151,11 +153,6 @@ class ClusterState:
             elif owned.kind in objects.KNOWN_TO_PODS and owned.parent.kind != "JobSet":
                 job.parts |= {owned.uid} if len(job.parts) < _MOST_PARTS else set()
         return job
-
-    def _touch_users(self, claim: objects.Owned, since: float) -> None:
-        for pod in self._pods.values():
-            if pod.namespace == claim.namespace and claim.name in pod.claims:
-                self.dirty.setdefault(pod.uid, since)
 
     def _climb(
         self, pod: Pod | None, owned: objects.Owned | None

@@ -2,11 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -32,7 +31,6 @@ from lockstep_records.file_access.atomic_file import write_atomically
 from lockstep_records.files.jobs import check_job_id
 
 EMPTY = "empty"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +64,6 @@ class Finding:
         return self.excuse if self.empty and not self.error else ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
-    num_series: int
-    seconds: float
-    problem: str
-
-
 def check_board(
     board: Board, scope: Scope, server: Prometheus, *, is_full: bool = False
 ) -> list[Finding]:
@@ -86,39 +77,32 @@ def check_board(
         if panel.queries
     ]
     for each in board.annotations:
-        answer = _count(partial(run_over, each.expression, scope, server), _num_with_value)
+        run = partial(run_over, each.expression, scope, server)
+        found = _ask(board, f"annotation {each.title}", scope.fill(each.expression), run)
         excuse = "" if is_full else "nothing to annotate"
-        empty = frozenset() if answer.num_series else frozenset({0})
-        name = f"annotation {each.title}"
-        finding = _finding(board, name, scope.fill(each.expression), answer)
-        findings.append(replace(finding, empty=empty, excuse=excuse))
+        empty = frozenset() if found.num_series else frozenset({0})
+        findings.append(replace(found, empty=empty, excuse=excuse))
     for variable in board.variables:
-        answer = _count(partial(offered_values, variable, scope, server), len)
-        finding = _finding(board, f"variable {variable.name}", scope.fill(variable.source), answer)
-        nothing = "" if answer.num_series else "offers no value"
-        findings.append(replace(finding, error=answer.problem or nothing))
+        offered = partial(offered_values, variable, scope, server)
+        found = _ask(board, f"variable {variable.name}", scope.fill(variable.source), offered)
+        nothing = "" if found.num_series else "offers no value"
+        findings.append(replace(found, error=found.error or nothing))
     return findings
-
-
-def _finding(board: Board, name: str, query: str, answer: _Answer) -> Finding:
-    return Finding(
-        board=board.title,
-        panel=name,
-        queries=(query,),
-        num_series=answer.num_series,
-        seconds=answer.seconds,
-        error=answer.problem,
-    )
 
 
 def _check_panel(
     board: Board, panel: Panel, scope: Scope, server: Prometheus, *, is_full: bool
 ) -> Finding:
     answers = [
-        _count(partial(run_query, panel, query, scope, server), _num_with_value)
+        _ask(
+            board,
+            panel.title,
+            scope.fill(query.expression),
+            partial(run_query, panel, query, scope, server),
+        )
         for query in panel.queries
     ]
-    errors = [answer.problem for answer in answers if answer.problem]
+    errors = [answer.error for answer in answers if answer.error]
     counts = [answer.num_series for answer in answers]
     # The columns of a table share its rows.
     total = max(counts) if panel.view is View.TABLE else sum(counts)
@@ -127,7 +111,7 @@ def _check_panel(
     return Finding(
         board=board.title,
         panel=panel.title,
-        queries=tuple(scope.fill(query.expression) for query in panel.queries),
+        queries=tuple(query for answer in answers for query in answer.queries),
         num_series=total,
         seconds=max(answer.seconds for answer in answers),
         error="; ".join(errors),
@@ -136,18 +120,22 @@ def _check_panel(
     )
 
 
-def _num_with_value(series: list[Series]) -> int:
-    return sum(any(not math.isnan(value) for _, value in each.points) for each in series)
-
-
-def _count(run: Callable[[], list[T]], count: Callable[[list[T]], int]) -> _Answer:
-    """What a query answers, how long it takes, and Prometheus' error; empty where there is none."""
-    started, number, problem = time.monotonic(), 0, ""
+def _ask(board: Board, name: str, query: str, run: Callable[[], Sequence[object]]) -> Finding:
+    """How many values or series with a value a query gives, how long it takes, and its error."""
+    started, number, error = time.monotonic(), 0, ""
     try:
-        number = count(run())
-    except QueryError as error:
-        problem = str(error)
-    return _Answer(num_series=number, seconds=time.monotonic() - started, problem=problem)
+        number = sum(_has_value(each) for each in run())
+    except QueryError as refusal:
+        error = str(refusal)
+    seconds = time.monotonic() - started
+    return Finding(
+        board=board.title, panel=name, queries=(query,), num_series=number, seconds=seconds,
+        error=error,
+    )  # fmt: skip
+
+
+def _has_value(each: object) -> bool:
+    return not isinstance(each, Series) or any(not math.isnan(value) for _, value in each.points)
 
 
 @click.command()

@@ -68,16 +68,6 @@ _HTTP_OK = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Server:
-    """A server to start: its command, its URL, and the path that answers when it is ready."""
-
-    name: str
-    command: tuple[str, ...]
-    url: str
-    ready_path: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
     """A server that was started, as stack.json stores it."""
 
@@ -86,7 +76,7 @@ class Running:
     command: tuple[str, ...]
 
 
-def start(server: Server, log: Path) -> subprocess.Popen[bytes]:
+def start(command: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
     """Starts the server in a session of its own; its output goes to the log. Or OSError.
 
     Until the server is ready, the handle says whether it lives: a process that still loads its
@@ -94,7 +84,7 @@ def start(server: Server, log: Path) -> subprocess.Popen[bytes]:
     """
     with log.open("ab") as sink:
         return subprocess.Popen(
-            server.command,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
@@ -250,10 +240,12 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
     write_files(options.folder, files)
 
 
-def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> list[Server]:
+def _commands(
+    folder: Path, programs: dict[str, str], urls: dict[str, str]
+) -> dict[str, tuple[str, ...]]:
     listens = {name: url.removeprefix("http://") for name, url in urls.items()}
     port = listens["pager"].rpartition(":")[2]
-    commands = {
+    return {
         "pager": (
             *(sys.executable, "-P", "-m", "lockstep_alerts.stack.pager"),
             *("--port", port, "--dir", f"{folder}"),
@@ -282,30 +274,27 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
             *("--prometheus", urls["prometheus"], "--listen", listens[BOARDS]),
         ),
     }
-    return [
-        Server(name=name, command=command, url=urls[name], ready_path=READY_PATHS[name])
-        for name, command in commands.items()
-    ]
 
 
-def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running | None:
+def _start_and_wait(
+    name: str, command: tuple[str, ...], url: str, log: Path, undo: ExitStack
+) -> Running | None:
     """The server once it is ready; None for boards that cannot be served: alerts need none."""
-    log = folder / f"{server.name}.log"
-    process = start(server, log)
+    process = start(command, log)
     undo.callback(end, process)
 
     def settled() -> bool:
-        return is_ready(server.url, server.ready_path) or process.poll() is not None
+        return is_ready(url, READY_PATHS[name]) or process.poll() is not None
 
     if not wait_for(settled, _READY_SECONDS) or process.poll() is not None:
         last_line = read_last_line(log)
         is_port_taken = "address already in use" in last_line.lower()
-        if server.name == BOARDS and not is_port_taken:
+        if name == BOARDS and not is_port_taken:
             end(process)
             return None
         error = PortTakenError if is_port_taken else StackError
-        raise error(f"{server.name} did not become ready; its log is {log} and ends: {last_line}")
-    return Running(url=server.url, pid=process.pid, command=server.command)
+        raise error(f"{name} did not become ready; its log is {log} and ends: {last_line}")
+    return Running(url=url, pid=process.pid, command=command)
 
 
 def read_last_line(log: Path) -> str:
@@ -342,12 +331,12 @@ def _start_all(
     try:
         _write_inputs(options, spec, urls)
         with ExitStack() as undo:
-            servers = _servers(folder, programs, urls)
-            state = {
-                server.name: running
-                for server in servers
-                if (running := _start_and_wait(server, folder, undo)) is not None
-            }
+            state = {}
+            for name, command in _commands(folder, programs, urls).items():
+                log = folder / f"{name}.log"
+                running = _start_and_wait(name, command, urls[name], log, undo)
+                if running is not None:
+                    state[name] = running
             document = {name: asdict(running) for name, running in state.items()}
             write_atomically(folder / STATE_FILE, json.dumps(document, indent=2) + "\n")
             undo.pop_all()

@@ -99,31 +99,6 @@ def read_number(request: Request, name: str, highest: int = _MAX_NUMBER) -> int 
     return int(text)
 
 
-def job_page(engine: Engine, pricing: Pricing, request: Request) -> dict[str, Any]:
-    """The page of jobs that a query asks for."""
-    filters = read_filters(request)
-    limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
-    after, since = read_number(request, "after"), read_number(request, "since")
-    with engine.connect() as connection:
-        limits = request.state.limits
-        return queries.list_jobs(
-            connection, filters, limit, after, since, limits=limits, pricing=pricing
-        )
-
-
-def one_job(engine: Engine, pricing: Pricing, request: Request) -> dict[str, Any] | None:
-    """Everything of the job that the path names; QueryError where several clusters have one."""
-    job_id, cluster = request.path_params["job_id"], request.query_params.get("cluster")
-    if "\0" in f"{job_id}{cluster}":
-        return None
-    with engine.connect() as connection:
-        rows = queries.find_job(connection, job_id, cluster, request.state.limits)
-        if len(rows) > 1:
-            names = ", ".join(sorted(row.cluster for row in rows))
-            raise QueryError(f"job {job_id} is in the clusters {names}; add ?cluster=NAME")
-        return queries.job_document(connection, rows[0], pricing) if rows else None
-
-
 @dataclass(frozen=True, slots=True)
 class Api:
     """The endpoints below ``/api``."""
@@ -131,13 +106,36 @@ class Api:
     engine: Engine
     pricing: Pricing
 
+    def page(self, request: Request) -> dict[str, Any]:
+        """The page of jobs that a query asks for."""
+        filters = read_filters(request)
+        limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
+        after, since = read_number(request, "after"), read_number(request, "since")
+        with self.engine.connect() as connection:
+            limits = request.state.limits
+            return queries.list_jobs(
+                connection, filters, limit, after, since, limits=limits, pricing=self.pricing
+            )
+
+    def find(self, request: Request) -> dict[str, Any] | None:
+        """Everything of the job that the path names; QueryError where several clusters have one."""
+        job_id, cluster = request.path_params["job_id"], request.query_params.get("cluster")
+        if "\0" in f"{job_id}{cluster}":
+            return None
+        with self.engine.connect() as connection:
+            rows = queries.find_job(connection, job_id, cluster, request.state.limits)
+            if len(rows) > 1:
+                names = ", ".join(sorted(row.cluster for row in rows))
+                raise QueryError(f"job {job_id} is in the clusters {names}; add ?cluster=NAME")
+            return queries.job_document(connection, rows[0], self.pricing) if rows else None
+
     def jobs(self, request: Request) -> Response:
         """GET /api/jobs: a page of jobs, the newest first."""
-        return JSONResponse(job_page(self.engine, self.pricing, request))
+        return JSONResponse(self.page(request))
 
     def job(self, request: Request) -> Response:
         """GET /api/jobs/ID: one job with attempts, timeline, verdicts and checkpoints."""
-        document = one_job(self.engine, self.pricing, request)
+        document = self.find(request)
         if document is None:
             return JSONResponse({"error": "no such job; /api/jobs lists them"}, 404)
         return JSONResponse(document)
@@ -151,14 +149,6 @@ class Api:
             has_more = page and letters.newest(connection, 1, page[-1]["number"], limits)
         following = page[-1]["number"] if has_more else None
         return JSONResponse({"dead_letters": page, "next": following})
-
-
-@dataclass(frozen=True, slots=True)
-class BillsApi:
-    """The endpoints of bills over a store."""
-
-    engine: Engine
-    pricing: Pricing
 
     def costs(self, request: Request) -> Response:
         """GET /api/costs: GPU hours and money of a period, grouped."""

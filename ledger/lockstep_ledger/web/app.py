@@ -19,7 +19,7 @@ from lockstep_ledger.store import queries
 from lockstep_ledger.store.counters import CounterRow, Series
 from lockstep_ledger.store.windows import SloKey, Target, WindowReader
 from lockstep_ledger.store.writer import SharedWriter
-from lockstep_ledger.web.api import Api, BillsApi, Readers, document
+from lockstep_ledger.web.api import Api, Readers, document
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.intake import GroupCommit, Intake
 from lockstep_ledger.web.middleware import AccessLog
@@ -224,14 +224,14 @@ class Application:
         guard = Readers(readers, _READING_THREADS).guard
         # Scrapes have threads of their own: no question of people holds them up.
         guard_scrape = Readers(readers, _SCRAPING_THREADS).guard
-        api, bills = Api(parts.engine, parts.pricing), BillsApi(parts.engine, parts.pricing)
-        pages = Pages(parts.engine, parts.windows, bills)
+        api = Api(parts.engine, parts.pricing)
+        pages = Pages(parts.windows, api)
         routes = [
             Route("/api/events", self.intake.deliver, methods=["POST"]),
             Route("/api/jobs", guard(api.jobs)),
             Route("/api/jobs/{job_id:path}", guard(api.job)),
-            Route("/api/costs", guard(bills.costs)),
-            Route("/api/statement", guard(bills.statement)),
+            Route("/api/costs", guard(api.costs)),
+            Route("/api/statement", guard(api.statement)),
             Route("/api/dead-letters", guard(api.dead_letters)),
             Route("/api/openapi.json", guard(lambda _: JSONResponse(document()))),
             Route("/metrics", guard_scrape(self._metrics)),

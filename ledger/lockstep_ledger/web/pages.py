@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from sqlalchemy import Engine
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -16,8 +15,7 @@ from lockstep_ledger.billing import CHOSEN, DIMENSIONS, QUESTION, cost_rows, rea
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.tables import money
-from lockstep_ledger.web import api
-from lockstep_ledger.web.api import BillsApi, read_parameters
+from lockstep_ledger.web.api import CHOICES, Api, read_parameters
 from lockstep_records.text.durations import format_duration, format_time
 
 _MINUTE_SECONDS = 60.0
@@ -72,14 +70,13 @@ def write_with_goal(ratio: float | None, slo: str) -> str | None:
 class Pages:
     """The pages."""
 
-    engine: Engine
     windows: WindowReader
-    bills: BillsApi
+    api: Api
     _templates: Environment = field(default_factory=_environment)
 
     def jobs(self, request: Request) -> Response:
         """GET /: the jobs, with filters, and what became of those of the last days."""
-        page = api.job_page(self.engine, self.bills.pricing, request)
+        page = self.api.page(request)
         given = dict(request.query_params)
         following = page["next"] and "?" + urlencode({**given, "after": page["next"]})
         counts = self.windows.counts
@@ -89,14 +86,14 @@ class Pages:
             next=following,
             given=given,
             filters=_FILTERS,
-            choices=api.CHOICES,
+            choices=CHOICES,
             windows=_success(counts.slo if counts else {}, request.state.limits),
             goals=SLO_GOALS,
         )
 
     def job(self, request: Request) -> Response:
         """GET /jobs/ID: one job."""
-        document = api.one_job(self.engine, self.bills.pricing, request)
+        document = self.api.find(request)
         if document is None:
             return HTMLResponse("<p>No such job. <a href='/'>All jobs</a></p>", 404)
         return self._render("job.html", job=document, goodput=_shares(document["goodput"]))
@@ -104,7 +101,7 @@ class Pages:
     def costs(self, request: Request) -> Response:
         """GET /costs: what GPU time cost, by what the query asks for, next to what was planned."""
         given = read_parameters(request, QUESTION)
-        with self.bills.opened(request) as bills:
+        with self.api.opened(request) as bills:
             question = read_question(given, bills.today)
             found = bills.costs(question)
             statement = bills.statement(f"{question.first:%Y-%m}")

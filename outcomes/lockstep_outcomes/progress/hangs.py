@@ -18,17 +18,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
-from lockstep_outcomes.progress.missing import (
-    FINISHED,
-    GONE,
-    STOPPED,
-    WAITING,
-    Device,
-    Launched,
-    Missing,
-    RankState,
-    find_missing,
-)
+from lockstep_outcomes.progress import missing
 from lockstep_records.files.rank_files import read_object, write_rank_file
 from lockstep_records.files.switches import read_switches, switches_path
 from lockstep_records.nccl.launches import FUNCTIONS, PAIRWISE, read_launches
@@ -44,8 +34,8 @@ _MAX_BYTES = 64 << 10
 class RankProgress:
     """How far a rank has come, whether its device has work, and its collectives by group."""
 
-    device: Device | None = None
-    launched: dict[str, Launched]
+    device: missing.Device | None = None
+    launched: dict[str, missing.Launched]
 
 
 def write_progress(page: Page, progress: RankProgress) -> None:
@@ -72,21 +62,21 @@ def read_progress(page: Page) -> RankProgress:
     return RankProgress(
         device=device if device in {"pending", "passed"} else None,
         launched={
-            str(group): Launched(number)
+            str(group): missing.Launched(number)
             for group, number in (launched.items() if isinstance(launched, dict) else ())
             if is_count(number)
         },
     )
 
 
-def _launched_by_plugin(page: Page) -> dict[str, Launched]:
+def _launched_by_plugin(page: Page) -> dict[str, missing.Launched]:
     try:
         launches = read_launches(page.path)
     except (OSError, PageError):
         return {}
     newest = {f"{each['communicator']:#x}": each for each in launches.collectives}
     return {
-        group: Launched(number, _operation(newest.get(group)))
+        group: missing.Launched(number, _operation(newest.get(group)))
         for group, number in launches.by_communicator.items()
     }
 
@@ -210,11 +200,11 @@ class Hang:
     """
 
     limit_seconds: float
-    ranks: tuple[RankState, ...]
-    states: tuple[RankState, ...]
+    ranks: tuple[missing.RankState, ...]
+    states: tuple[missing.RankState, ...]
     num_unseen: int
 
-    def with_launched(self, launched: Mapping[int, Mapping[str, Launched]]) -> "Hang":
+    def with_launched(self, launched: Mapping[int, Mapping[str, missing.Launched]]) -> "Hang":
         """The hang with the collectives that ranks are known to have launched, by rank."""
         states = [
             replace(state, launched=launched.get(state.rank) or state.launched)
@@ -223,9 +213,9 @@ class Hang:
         return replace(self, states=tuple(states))
 
     @property
-    def missing(self) -> Missing:
+    def missing(self) -> missing.Missing:
         """Whom the others wait for."""
-        return find_missing(self.states, len(self.states) + self.num_unseen)
+        return missing.find_missing(self.states, len(self.states) + self.num_unseen)
 
 
 def find_hang(
@@ -259,7 +249,7 @@ def find_hang(
             limits[page.identity["rank"]] = limit
     if not limits:
         return None
-    seen = [*unended, *((page, None) for page in pages if page.phase == FINISHED)]
+    seen = [*unended, *((page, None) for page in pages if page.phase == missing.FINISHED)]
     states = tuple(_state_of(page, now_ns, process, procfs) for page, process in seen)
     return Hang(
         limit_seconds=max(limits.values()),
@@ -273,7 +263,7 @@ def _limit_of_rank(
     page: Page, timeouts: HangTimeouts, idle_seconds: float, *, is_pausing: bool
 ) -> float | None:
     """Time without progress from which on a rank hangs; None where it cannot hang."""
-    waits_for_pause = is_pausing and page.phase == WAITING
+    waits_for_pause = is_pausing and page.phase == missing.WAITING
     is_pause = page.phase in PAUSE_PHASES or page.state["step"] is None or waits_for_pause
     least_seconds = timeouts.pause_seconds if is_pause else timeouts.step_seconds
     if page.phase in ENDED_PHASES or not timeouts.step_seconds or not least_seconds:
@@ -290,9 +280,11 @@ def _median_of_rows(page: Page) -> float | None:
     return statistics.median(durations) if durations else None
 
 
-def _state_of(page: Page, now_ns: int, process: RankProcess | None, procfs: Path) -> RankState:
+def _state_of(
+    page: Page, now_ns: int, process: RankProcess | None, procfs: Path
+) -> missing.RankState:
     progress = read_progress(page)
-    return RankState(
+    return missing.RankState(
         rank=page.identity["rank"],
         phase=page.phase,
         step=page.state["step"],
@@ -306,13 +298,13 @@ def _state_of(page: Page, now_ns: int, process: RankProcess | None, procfs: Path
 
 def _letter_of(process: RankProcess | None, procfs: Path) -> str | None:
     if process is None:
-        return GONE
+        return missing.GONE
     return None if process.pid is None else process_state(process.pid, procfs)
 
 
 def is_stopped(pid: int, procfs: Path = Path("/proc")) -> bool:
     """Whether a process is stopped by a signal or a debugger."""
-    return process_state(pid, procfs) in STOPPED
+    return process_state(pid, procfs) in missing.STOPPED
 
 
 def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:

@@ -15,15 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lockstep_records.archive.manifest import (
-    MANIFEST,
-    MAX_MANIFEST_BYTES,
-    RANKS,
-    Manifest,
-    Stretch,
-    decode_manifest,
-    table_name,
-)
+from lockstep_records.archive import manifest
 from lockstep_records.archive.tables import SECTIONS, check_columns
 from lockstep_records.files.jobs import JOB_ID
 from lockstep_records.page.layout import (
@@ -90,12 +82,12 @@ class JobArchive:
             raise ArchiveError(f"{self.folder} has {len(names):,} nodes; at most {_MAX_NODES:,}")
         return names
 
-    def read_manifest(self, node: str) -> Manifest:
+    def read_manifest(self, node: str) -> manifest.Manifest:
         """What a node has of the job; raises ArchiveError."""
-        path = f"nodes/{node}/{MANIFEST}"
+        path = f"nodes/{node}/{manifest.MANIFEST}"
         try:
-            data = self.read(path, 0, MAX_MANIFEST_BYTES + 1)
-            return decode_manifest(data, self.job_id, node)
+            data = self.read(path, 0, manifest.MAX_MANIFEST_BYTES + 1)
+            return manifest.decode_manifest(data, self.job_id, node)
         except FileNotFoundError as error:
             raise ArchiveError(f"node {node} has no manifest") from error
         except ValueError as error:
@@ -113,7 +105,7 @@ class JobArchive:
         self,
         node: str,
         attempt: int,
-        stretch: Stretch,
+        stretch: manifest.Stretch,
         columns: Iterable[str],
         *,
         steps: tuple[int, int] | None = None,
@@ -131,7 +123,7 @@ class JobArchive:
 
     def read_ranks(self, node: str, attempt: int) -> pa.Table:
         """The table of ranks of a node; raises ArchiveError."""
-        path = f"nodes/{node}/{attempt}/{table_name(RANKS, 0)}"
+        path = f"nodes/{node}/{attempt}/{manifest.table_name(manifest.RANKS, 0)}"
         try:
             data = self.read(path, 0, _MAX_RANKS_BYTES)
         except FileNotFoundError as error:
@@ -200,7 +192,7 @@ def _parse(
     path: str,
     source: Any,
     columns: Iterable[str] = (),
-    stretch: Stretch | None = None,
+    stretch: manifest.Stretch | None = None,
     steps: tuple[int, int] | None = None,
 ) -> pa.Table:
     try:

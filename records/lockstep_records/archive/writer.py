@@ -34,15 +34,8 @@ from lockstep_records.file_access.foreign_files import read_foreign
 from lockstep_records.files.jobs import fit_job_id, list_attempts, list_pages
 from lockstep_records.files.last_output import ERROR_SUFFIX, OUTPUT_SUFFIX
 from lockstep_records.files.operations import OPERATION, operations_path, read_operations
+from lockstep_records.page import reader
 from lockstep_records.page.layout import ROW
-from lockstep_records.page.reader import (
-    Page,
-    PageError,
-    PageHead,
-    PageReader,
-    page_of,
-    read_numbered,
-)
 
 STRETCH_ROWS = 4096
 """Most rows of each rank in a file; a sixteenth of the default ring."""
@@ -62,8 +55,8 @@ class Store(NamedTuple):
 
 
 class _Rank(NamedTuple):
-    page: Page
-    head: PageHead
+    page: reader.Page
+    head: reader.PageHead
 
 
 class ColumnWriter:
@@ -141,7 +134,7 @@ class ColumnWriter:
         self._manifests[manifest.node] = manifest
 
     def _write_stretch(
-        self, folder: str, part: AttemptPart, pages: list[Page], span: range
+        self, folder: str, part: AttemptPart, pages: list[reader.Page], span: range
     ) -> AttemptPart:
         steps = self._write_rows(folder, "steps", span, _step_groups(pages, span))
         stretches = [steps]
@@ -170,7 +163,7 @@ class ColumnWriter:
         columns: dict[str, Any] = {
             "rank": pa.array([rank.page.identity["rank"] for rank in ranks], pa.int32())
         }
-        for index, name in enumerate(PageHead._fields):
+        for index, name in enumerate(reader.PageHead._fields):
             columns[name] = pa.array([rank.head[index] for rank in ranks], pa.binary())
         for name, suffix in SIDE_FILES.items():
             texts = [_side_file(rank.page.path.with_suffix(suffix)) for rank in ranks]
@@ -190,9 +183,9 @@ def _ranks_by_node(attempt: Path, owner: int) -> dict[str, list[_Rank]]:
     nodes: dict[str, list[_Rank]] = defaultdict(list)
     for path in list_pages(attempt, _MAX_PAGES):
         try:
-            head = PageReader(path, owner).read_head()
-            page = page_of(head, path)
-        except PageError:
+            head = reader.PageReader(path, owner).read_head()
+            page = reader.page_of(head, path)
+        except reader.PageError:
             continue
         if page.is_of_plugin:  # its rows mean something only beside the launches of all
             continue
@@ -208,7 +201,7 @@ def _is_quiet(nodes: dict[str, list[_Rank]]) -> bool:
     return has_ended and latest + _QUIET_SECONDS < time.time()
 
 
-def _next_span(pages: Sequence[Page], first: int, has_ended: bool) -> range | None:
+def _next_span(pages: Sequence[reader.Page], first: int, has_ended: bool) -> range | None:
     """Numbers of the rows of the next stretch; None while it is not finished."""
     ahead = [page for page in pages if page.state["steps"] > first]
     if not ahead:
@@ -226,7 +219,7 @@ def _next_span(pages: Sequence[Page], first: int, has_ended: bool) -> range | No
     return range(first, end) if is_finished or newest >= first + ring else None
 
 
-def _step_groups(pages: Sequence[Page], span: range) -> list[pa.Table]:
+def _step_groups(pages: Sequence[reader.Page], span: range) -> list[pa.Table]:
     groups = []
     for first in range(span.start, span.stop, GROUP_ROWS):
         last = min(span.stop, first + GROUP_ROWS)
@@ -235,20 +228,20 @@ def _step_groups(pages: Sequence[Page], span: range) -> list[pa.Table]:
     return groups
 
 
-def _rows(page: Page, first: int, last: int) -> bytes:
+def _rows(page: reader.Page, first: int, last: int) -> bytes:
     try:
-        return read_numbered(page, first, last) if first < last else b""
-    except PageError:
+        return reader.read_numbered(page, first, last) if first < last else b""
+    except reader.PageError:
         return b""
 
 
-def _operations(pages: Sequence[Page], steps: Stretch) -> list[pa.Table]:
+def _operations(pages: Sequence[reader.Page], steps: Stretch) -> list[pa.Table]:
     """Operations of the same steps; none where no rank has any."""
     rows, at = [], OPERATION.offsets["step"]
     for page in pages:
         try:
             data = read_operations(operations_path(page.path))
-        except PageError:
+        except reader.PageError:
             continue
         inside = [
             data[begin : begin + OPERATION.size]

@@ -5,13 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_catalogue import METRICS_NAMED, Metric
-from lockstep_catalogue.incidents import (
-    GPU_XID_INCIDENTS,
-    HOST_INCIDENT,
-    HOST_INCIDENTS,
-    NONFATAL,
-)
+from lockstep_catalogue import METRICS_NAMED, Metric, incidents
 from lockstep_records.kernel.finding import Finding, event_of, is_same_event
 from lockstep_records.kernel.lines import Message
 from lockstep_records.kernel.patterns import FirmwareRecord, match_message
@@ -45,7 +39,8 @@ class Incidents:
 
     def __init__(self) -> None:
         self.counts: dict[Counter, Count] = {
-            (HOST_INCIDENTS.name, (value,)): Count() for value in HOST_INCIDENT.values
+            (incidents.HOST_INCIDENTS.name, (value,)): Count()
+            for value in incidents.HOST_INCIDENT.values
         }
         self.recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
         self.refused = 0
@@ -132,9 +127,9 @@ class Incidents:
         """Whether any log reported this Xid of a GPU, or its event, within the quiet time."""
         numbers = {number, *event_of(number)}
         return any(
-            name == GPU_XID_INCIDENTS.name
+            name == incidents.GPU_XID_INCIDENTS.name
             and labels[0] == address
-            and labels[2].removesuffix(NONFATAL) in numbers
+            and labels[2].removesuffix(incidents.NONFATAL) in numbers
             and abs((count.last_wall_seconds or 0.0) - wall_seconds) <= _LONGEST_QUIET_SECONDS
             for (name, labels), count in self.counts.items()
         )
@@ -164,9 +159,9 @@ class Incidents:
 
     def _has_counted_event(self, log: str, finding: Finding, message: Message) -> bool:
         """Whether the driver's event of the same Xid came first and was counted."""
-        if finding.metric is not GPU_XID_INCIDENTS or log == NVML_EVENTS:
+        if finding.metric is not incidents.GPU_XID_INCIDENTS or log == NVML_EVENTS:
             return False
-        address, plain = finding.labels[0], finding.labels[2].removesuffix(NONFATAL)
+        address, plain = finding.labels[0], finding.labels[2].removesuffix(incidents.NONFATAL)
         for key, (wall_seconds, _) in self._open.items():
             is_same_xid = key[:3] == (NVML_EVENTS, "xid", address) and key[4] == plain
             if is_same_xid and abs(message.wall_seconds - wall_seconds) <= _LOG_DELAY_SECONDS:

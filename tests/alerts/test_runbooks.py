@@ -79,26 +79,6 @@ def test_a_diagnosis_has_queries_or_commands_and_all_of_them_exist() -> None:
     assert [fault for page in PAGES for fault in find_faults(page)] == []
 
 
-def test_a_page_begins_with_what_is_lost_and_three_commands_that_tell_why() -> None:
-    for alert in filter(lambda each: each.is_page, read_spec(spec_path()).alerts):
-        text = (runbooks_path() / f"{alert.name}.md").read_text(encoding="utf-8")
-        titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
-        assert titles[:3] == ["What is lost", "Three commands", "Meaning"], alert.name
-        block = text.partition("## Three commands\n\n")[2].partition("\n\n")[0]
-        assert len([line for line in block.splitlines() if line.startswith("    ")]) == 3, (
-            alert.name
-        )
-
-
-def test_a_page_says_how_long_and_whether_it_can_wait() -> None:
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        assert "## Time box\n" in text, page.name
-        if re.search(r"\bdrain", text, re.IGNORECASE):
-            assert "kubectl drain" in text, page.name
-            assert "scontrol update" in text, page.name
-
-
 SPEC = read_spec(spec_path(), Duration("5s"))
 SENTENCES = {
     ("TrainNodeFault", "a GPU is lost"): "GPU 3: lost. ",

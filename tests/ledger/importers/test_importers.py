@@ -3,7 +3,6 @@
 import gzip
 import os
 import subprocess
-from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -45,25 +44,6 @@ def fields_of(events: list[Event], kind: str, **parts: Any) -> dict[str, Any]:
         if event.kind == kind and all(getattr(event, name) == part for name, part in parts.items())
     ]
     return event.fields
-
-
-def test_the_night_of_slurm_gives_its_306_jobs_with_their_ends() -> None:
-    events = checked(read_sacct(slurm("sample-sacct-output-midnight-edge-case.txt.gz")))
-    assert len({event.job_id for event in events}) == 306
-    assert Counter(event.kind for event in events) == {
-        "job_started": 306, "job_finished": 306, "job_requeued": 2,
-    }  # fmt: skip
-    ends = [event.fields for event in events if event.kind == "job_finished"]
-    # By state of the jobs' own rows: FAILED 259, CANCELLED 24, COMPLETED 18, OUT_OF_MEMORY 2,
-    # REQUEUED 2, TIMEOUT 1.
-    assert Counter(end["outcome"] for end in ends) == {
-        "failed": 259 + 2, "cancelled": 24, "succeeded": 18, "preempted": 2, "time_limit": 1,
-    }  # fmt: skip
-    assert Counter(end["cause"] for end in ends if end["outcome"] == "failed") == {
-        "exit": 259, "host_oom": 2,
-    }  # fmt: skip
-    first = fields_of(events, "job_finished", job_id="39125549")
-    assert first["reason"] == "It was cancelled by user 1185300516."
 
 
 @pytest.mark.parametrize(
@@ -231,30 +211,9 @@ def test_no_name_keeps_a_job_from_being_heard_of(name: str) -> None:
     ]  # fmt: skip
 
 
-INCIDENTS = {
-    "nebius_b200_n4": ("succeeded", None, ()),
-    "smc-ac-power__bert": ("failed", "user", ()),
-    "Red_Hat": ("failed", "user", ()),
-    "Dell": ("succeeded", None, ()),
-}
-
-
 def log(folder: str, name: str) -> Path:
     [path] = [path for path in (FIXTURES / folder).iterdir() if name in path.name]
     return path
-
-
-@pytest.mark.parametrize("name", INCIDENTS)
-def test_an_incident_of_mlperf_is_imported_with_its_truth(name: str) -> None:
-    events = checked(read_mlperf(log("mlperf-incidents", name), "east"))
-    end = fields_of(events, "job_finished")
-    truth = (end["outcome"], end.get("failure_class"), tuple(end["cause_ranks"]))
-    assert truth == INCIDENTS[name], end["reason"]
-    [started] = [event for event in events if event.kind == "job_started"]
-    [finished] = [event for event in events if event.kind == "job_finished"]
-    assert finished.time >= started.time
-    causes = {"smc-ac-power__bert": "data_error", "Red_Hat": "segfault"}
-    assert end["cause"] == causes.get(name, "success")
 
 
 STEPS = {
@@ -287,10 +246,3 @@ def test_a_run_of_mlperf_is_imported_with_its_times(name: str) -> None:
     begin, end = (next(e.time for e in events if e.kind == kind) for kind in (
         "job_started", "job_finished"))  # fmt: skip
     assert sum(seconds.values()) == pytest.approx(end - begin, abs=0.01)
-
-
-def test_a_log_without_a_time_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.log"
-    path.write_text("hello\n")
-    with pytest.raises(ValueError, match="no line with a time"):
-        list(read_mlperf(path, "east"))

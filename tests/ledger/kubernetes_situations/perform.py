@@ -15,14 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, repeat
 from pathlib import Path
 
-from . import outages_by_way
 from .cluster import Cluster
 from .judge import compare, compare_feed
 from .scenario import Situation
-from .script import WRITTEN
+from .script import WAYS, perform_rows
 from .stage import Stage
 
-SITUATIONS = [*WRITTEN, *outages_by_way.BY_WAY]
 AT_ONCE, LANES = 12, 3
 SETTLE_SECONDS = 12.0
 Findings = dict[str, list[str]]
@@ -45,8 +43,8 @@ def perform_alone(situation: Situation, stage: Stage) -> Findings:
 
 def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
     """Run all fates of one way to be away in one outage."""
-    way = next(each for each in outages_by_way.WAYS if each.word == situations[0].way)
-    begin, cluster = time.monotonic(), Cluster(stage, _namespace(f"way-{way.word}"))
+    way = WAYS[situations[0].way]
+    begin, cluster = time.monotonic(), Cluster(stage, _namespace(f"way-{situations[0].way}"))
     broken: Findings = {}
 
     def run(step: str) -> None:
@@ -54,8 +52,7 @@ def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
             if situation.name in broken:
                 return
             try:
-                assert situation.phases is not None
-                getattr(situation.phases, step)(cluster)
+                perform_rows(situation.phases[step], cluster)
             except Exception:  # noqa: BLE001  # a script that fails is a finding of its own
                 broken[situation.name] = [traceback.format_exc(limit=-4)]
 
@@ -64,9 +61,9 @@ def perform_way(situations: Sequence[Situation], stage: Stage) -> Findings:
 
     try:
         run("before")
-        way.act(cluster, way.leave)
+        perform_rows(way["leave"], cluster)
         run("during")
-        way.act(cluster, way.come_back)
+        perform_rows(way["come_back"], cluster)
         run("after")
         with ThreadPoolExecutor(len(situations)) as pool:
             settled = pool.map(
@@ -100,7 +97,7 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
     log = stage.programs["feed"].log
     position = log.stat().st_size if log.exists() else 0
     try:
-        situation.script(cluster)
+        perform_rows(situation.script, cluster)
         findings = _settle(situation, cluster)
         with log.open("rb") as file:
             file.seek(position)

@@ -1,15 +1,13 @@
 """A situation: plain actions on a cluster, and the jobs that the ledger then has."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from .diary import Diary
 
-if TYPE_CHECKING:
-    from .cluster import Cluster
-
 Part = Literal["feed", "feed-2", "ledger", "apiserver", "kine", "controllers", "scheduler", "kwok"]
+Rows = Sequence[Sequence[Any]]  # verbs with their arguments
 Figure = float | Callable[[Diary], float]  # by arithmetic, or from what the server wrote of pods
 
 
@@ -49,15 +47,6 @@ class ExpectedJob:
 
 
 @dataclass(frozen=True)
-class Phases:
-    """Parts of a script before, during and after an outage."""
-
-    before: Callable[["Cluster"], None]
-    during: Callable[["Cluster"], None]
-    after: Callable[["Cluster"], None]
-
-
-@dataclass(frozen=True)
 class Situation:
     """A situation of an ordinary or a bad week.
 
@@ -66,15 +55,15 @@ class Situation:
         logged_once: a pattern that exactly one line of the feed's log matches.
         exclusive: it stops feed or ledger, so it has a pair of them to itself.
         lab_wide: it stops the server or changes its kinds, so it has the whole lab to itself.
-        way: of an outage that several share, each with its phases.
+        way: of an outage that several share, each with its phases before, during and after it.
     """
 
     name: str
-    script: Callable[["Cluster"], None]
+    script: Rows
     expected: tuple[ExpectedJob, ...]
     absent: tuple[str, ...] = ()
     logged_once: str | None = None
     exclusive: bool = False
     lab_wide: bool = False
     way: str = ""
-    phases: Phases | None = None
+    phases: Mapping[str, Rows] = field(default_factory=dict)

@@ -1,10 +1,11 @@
-"""Situations of ``situations.yaml``: verbs with their arguments, and the jobs expected after them.
+"""Situations of ``situations.yaml`` and ``outages.yaml``: verbs, and the jobs expected after them.
 
 A verb is one of ``Script`` or, where it has none of this name, of ``Cluster``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from .cluster import Cluster
 from .diary import Diary
 from .manifests import Manifest, condition, custom, job, pod
-from .scenario import Between, ExpectedJob, Figure, Situation
+from .scenario import Between, ExpectedJob, Figure, Rows, Situation
 
 _FIGURES = frozenset({"gpu_seconds", "queue_wait_seconds", "started", "ended"})
 Fields = dict[str, Any] | None
@@ -96,9 +97,10 @@ class Script:
         """Wait until the ledger has an ended job of this name."""
         self.cluster.wait_recorded(name, is_open=False)
 
-    def end(self, exit_code: int = 0, disruption: str = "") -> None:
+    def end(self, exit_code: int = 0, disruption: str = "", reason: str = "") -> None:
         """End the pod that was waited for."""
-        self.cluster.end_pod(self._pod["metadata"]["name"], exit_code, disruption=disruption)
+        name = self._pod["metadata"]["name"]
+        self.cluster.end_pod(name, exit_code, reason, disruption=disruption)
 
     def report_from_pod(self, name: str, outcome: str, kind: str) -> None:
         """A launcher in the pod that was waited for tells of its job, an object of this kind."""
@@ -116,7 +118,11 @@ def _claim_devices(template: Manifest, claim: str, count: int) -> None:
 def _figure(value: Any, name: str) -> Figure | Between:
     """A number, bounds, or what the server wrote of the pods of a job, by word."""
     if isinstance(value, list):
-        return Between(*value)
+        return Between(*(_number(each, name) for each in value))
+    return _number(value, name)
+
+
+def _number(value: Any, name: str) -> Figure:
     if not isinstance(value, str):
         return value  # type: ignore[no-any-return]  # a number of YAML
     word, _, since = value.partition(" since ")
@@ -142,20 +148,50 @@ def _expected(fields: dict[str, Any]) -> ExpectedJob:
 
 def _read(entry: dict[str, Any]) -> Situation:
     del entry["why"]
-    rows, absent = entry.pop("script"), tuple(entry.pop("absent", ()))
     expected = tuple(map(_expected, entry.pop("expected")))
-    return Situation(script=partial(_perform, rows), expected=expected, absent=absent, **entry)
+    return Situation(expected=expected, absent=tuple(entry.pop("absent", ())), **entry)
 
 
-def _perform(rows: Sequence[Sequence[Any]], cluster: Cluster) -> None:
+def perform_rows(rows: Rows, cluster: Cluster) -> None:
+    """Do one verb after the other."""
     script = Script(cluster)
     for verb, *arguments in rows:
         getattr(script if hasattr(script, verb) else cluster, verb)(*arguments)
 
 
-WRITTEN = [
-    _read(entry)
-    for entry in yaml.safe_load(
-        Path(__file__).with_name("situations.yaml").read_text(encoding="utf-8")
+def _outage(number: int, way: str, fate: str) -> Situation:
+    found, name = FATES[fate], f"o{number:02d}-{way}-{fate}"
+    is_seen = WAYS[way].get("sees_all", False) or "unseen" not in found
+    fields = {"name": name, **found["exact" if is_seen else "unseen"]}
+    is_open = fields.get("is_open", False)
+    if not is_open:
+        fields["gpu_seconds"] = "measured" if is_seen else [0, "measured"]
+    phases = {
+        "before": _named(found["before"], name),
+        "during": _named(found["during"], name),
+        "after": [["wait_recorded" if is_open else "wait_ended", name]],
+    }
+    return Situation(
+        name=f"outage-{way}-{fate}",
+        script=(),  # all fates of a way share one outage
+        expected=(_expected(fields),),
+        exclusive=True,
+        lab_wide=WAYS[way].get("lab_wide", False),
+        way=way,
+        phases=phases,
     )
+
+
+def _named(rows: Rows, name: str) -> Rows:
+    return [[name if word == "NAME" else word for word in row] for row in rows]
+
+
+def _load(file: str) -> Any:
+    return yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+
+
+WAYS, FATES = _load("outages.yaml").values()
+SITUATIONS = [
+    *map(_read, _load("situations.yaml")),
+    *(_outage(number, *each) for number, each in enumerate(product(WAYS, FATES))),
 ]

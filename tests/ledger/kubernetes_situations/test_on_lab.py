@@ -17,8 +17,9 @@ from lockstep_ledger.feeds.kubernetes.server import ApiServer
 
 from .cluster import Cluster
 from .manifests import job, manifest, pod
-from .perform import SITUATIONS, Findings, perform_all
+from .perform import Findings, perform_all
 from .scenario import Situation
+from .script import SITUATIONS
 from .stage import ACCOUNT, HOME, REPOSITORY, Stage, close_lab, open_lab, program_is_built, run_lab
 
 pytestmark = [

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from alerts.situations.expand import Paging, build_read, run_ruler, through_alertmanager
 from lockstep_alerts.stack.servers import RESEND_SECONDS
@@ -15,8 +19,7 @@ VALID_SECONDS = 4 * RESEND_SECONDS
 Key = tuple[str, ...]
 
 
-NOT_PROGRESSING, LOSING, AT_RISK = "JobNotProgressing", "JobLosing", "WorkAtRisk"
-CLUSTER, BLIND = "ClusterLosing", "Blind"
+NOT_PROGRESSING = "JobNotProgressing"
 TICKET = "ticket"  # anything below a page, the owner's alerts too
 NOTICE = "notice"  # a page or a ticket: somebody hears of it
 
@@ -57,19 +60,27 @@ class Case:
     is_ordinary: bool = True
 
 
-def page(
-    kind: str | tuple[str, ...], about: str, at: float, within: float, cluster: str = ""
-) -> Expectation:
-    """A page about a job; about a cluster where ``about`` is empty; a node's name begins with n."""
-    labels = {"node" if about[0] == "n" else "job_id": about} if about else {}
-    if cluster:
-        labels["cluster"] = cluster
-    return Expectation((kind,) if isinstance(kind, str) else kind, labels, at, within)
+def _read(name: str, entry: Mapping[str, Any], *, is_ordinary: bool) -> Case:
+    world = World(**entry.get("world", {}))
+    for verb, *arguments in entry.get("do", ()):
+        named = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+        getattr(world, verb)(*arguments, **named)
+    expectations = [
+        Expectation((kinds,) if isinstance(kinds, str) else tuple(kinds), about, at, within)
+        for kinds, about, at, within in entry.get("hear", ())
+    ]
+    is_quiet = entry.get("is_quiet", False)
+    return Case(name, world, entry.get("hours", 2), expectations, is_quiet, is_ordinary)
 
 
-def ticket(about: str, at: float, within: float) -> Expectation:
-    """Below a page: of operators or of the owner."""
-    return page(TICKET, about, at, within)
+def read_cases() -> list[Case]:
+    """The situations of ``situations.yaml``."""
+    text = Path(__file__).with_name("situations.yaml").read_text(encoding="utf-8")
+    return [
+        _read(name, entry, is_ordinary=day == "ordinary")
+        for day, entries in yaml.safe_load(text).items()
+        for name, entry in entries.items()
+    ]
 
 
 @dataclass(frozen=True)

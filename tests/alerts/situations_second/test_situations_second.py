@@ -11,11 +11,9 @@ from alerts.situations import expand
 from alerts.situations.expand import shipped
 from alerts.situations.fleet import build
 
-from .bad import BAD
-from .judge import SCRAPE, Case, firing_of, heard, judged
-from .ordinary import ORDINARY
+from .judge import SCRAPE, Case, firing_of, heard, judged, read_cases
 
-CASES = (*ORDINARY, *BAD)
+CASES = read_cases()
 NOT_MET = {
     "work without GPUs": "opens a false ticket of missing telemetry",
     "a curriculum makes steps longer by a third": "opens a false ticket of a slower job",

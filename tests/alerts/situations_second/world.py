@@ -5,7 +5,7 @@ Times are minutes from the begin; ``until`` is the end of the situation without 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alerts.situations.fleet import Series, library
@@ -21,20 +21,13 @@ Minute = float
 Jobs = Mapping[str, dict[str, Any]]
 
 
-def job(nodes: int, **properties: Any) -> dict[str, Any]:
-    """A job of a number of nodes; ``step`` and ``checkpoint`` are seconds, ``klass`` its class."""
-    if "klass" in properties:
-        properties["class"] = properties.pop("klass")
-    return {"count": nodes} | properties
-
-
 class World:
     """Jobs on nodes n1, n2, ... in the order in which they are given, and idle nodes after them."""
 
     def __init__(
         self, jobs: Jobs | None = None, *, idle: int = 0, kube: bool = True, gpus: int = GPUS
     ) -> None:
-        jobs = jobs or {"A": job(2), "B": job(2)}
+        jobs = jobs or {"A": {"count": 2}, "B": {"count": 2}}
         self.jobs: dict[str, dict[str, Any]] = {}
         number = 0
         for name, own in jobs.items():
@@ -71,6 +64,14 @@ class World:
         self, selector: str, action: str = "1", at: Minute = 0, until: Minute = FOREVER
     ) -> "World":
         self.added[selector].append((at, until, action))
+        return self
+
+    def again(
+        self, verb: str, minutes: Sequence[int], lasts: Minute, *values: Any, **named: Any
+    ) -> "World":
+        """A method at each of a range of minutes, each time for so long."""
+        for at in range(*minutes):
+            getattr(self, verb)(*values, at=at, until=at + lasts, **named)
         return self
 
     def silence(self, at: Minute) -> "World":

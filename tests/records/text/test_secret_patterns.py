@@ -22,7 +22,7 @@ PLACES = {
 
 def lines_of(name: str) -> list[str]:
     lines = (HERE / name).read_text(encoding="utf-8").splitlines()
-    return [reduce(lambda line, place: line.replace(*place), PLACES.items(), x) for x in lines]
+    return [reduce(lambda line, pair: line.replace(*pair), PLACES.items(), x) for x in lines]
 
 
 @pytest.mark.parametrize("line", lines_of("secret_lines.txt"))

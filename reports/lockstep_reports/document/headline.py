@@ -1,6 +1,6 @@
 """The first line of a report on steps: of all that is true of the job the most severe."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from lockstep_outcomes.progress.missing import rank_words
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.ends import Standstill, standstill_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.verdict import sentences
 from lockstep_reports.verdict.verdict import MIN_SHARE, Episode, slow_name
 from lockstep_reports.wording import duration, percent, plural
@@ -207,7 +208,15 @@ def _name_nodes(analysis: StepAnalysis, episode: Episode) -> str:
     is_known = all(member.node for member in analysis.steps.members)
     if not is_known or episode.group:
         return ""
-    return f" on {sentences.busy_nodes(analysis.steps, episode.ranks)}"
+    return f" on {_nodes_of(analysis.steps, episode.ranks)}"
+
+
+def _nodes_of(steps: Steps, ranks: Sequence[int]) -> str:
+    """The nodes of some ranks, in words."""
+    nodes = list(dict.fromkeys(m.node for m in steps.members if m.rank in ranks))
+    if len(nodes) > _MOST_NAMED:
+        return plural(len(nodes), "node")
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
 
 
 _SEVERITY_OF_LAUNCHES: dict[str, Severity] = {"hang": "hung", "moving": "nobody"}
@@ -256,7 +265,7 @@ def _busy_host(analysis: StepAnalysis) -> Finding:
     busy, evidence = analysis.losses[:1], analysis.verdict.evidence[:1]
     if not busy or busy[0].kind != "busy_host":
         return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)
-    nodes = sentences.busy_nodes(analysis.steps, busy[0].ranks)
+    nodes = _nodes_of(analysis.steps, busy[0].ranks)
     why = f"{nodes} {'were' if nodes.startswith('nodes') else 'was'} busy with other work"
     cost = f"which cost {percent(busy[0].lost_ratio)} of the run"
     return Finding("nobody", f"Nobody was slow: {why}, {cost}.", evidence)

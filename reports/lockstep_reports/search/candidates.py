@@ -379,13 +379,13 @@ these columns."""
 
 def search(
     steps: Steps, scores: Scores, window_steps: int
-) -> tuple[list[Candidate], list[Candidate], Common | None]:
-    """Who was late, in own work and in waiting; who was too briefly and cheaply; where all were."""
+) -> tuple[list[Candidate], Common | None]:
+    """Who was late, in own work and in waiting, not too briefly and cheaply; where all were."""
     threshold = scores.threshold
     limits = Search(threshold=threshold, min_mean_loss=threshold / 2, gap=2 * window_steps)
     found = _find_candidates(steps, scores, limits)
     brief = _find_hiccups(steps, scores, found, window_steps)
-    return [each for each in found if each not in brief], brief, _find_common(scores, limits)
+    return [each for each in found if each not in brief], _find_common(scores, limits)
 
 
 def _find_common(scores: Scores, search: Search) -> Common | None:

@@ -158,9 +158,8 @@ def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
             for first, last, count in collect_late(np.flatnonzero(late[unit]), price, gap):
                 if count < min_count:
                     continue
-                ends = _refined(margin[unit], first, last, search) if is_steady else (first, last)
                 stretch = Stretch(
-                    unit=unit, first=ends[0], last=ends[1], threshold=search.threshold,
+                    unit=unit, first=first, last=last, threshold=search.threshold,
                     is_steady=is_steady,
                 ).counted(margin)  # fmt: skip
                 chance = len(_LEVELS) * _chance(stretch, seen, search)
@@ -184,19 +183,6 @@ def collect_late(late_columns: Integers, price: float, gap: int) -> Iterator[tup
         score, last, count = remaining + 1 - price, column, count + 1
     if begin >= 0:
         yield begin, last, count
-
-
-def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int, int]:
-    """The ends of the largest stretch inside that is over half of the stretch's own level.
-
-    A big fault's neighbours may pass the threshold by noise; half of its level they do not.
-    """
-    inside = margin[first : last + 1]
-    level = float(np.median(inside[inside > search.threshold])) / 2
-    late_columns = np.flatnonzero(inside > max(level, search.threshold))
-    parts = collect_late(late_columns, _STEADY_PRICE, search.gap)
-    begin, end, _ = max(parts, key=lambda part: part[2])
-    return first + begin, first + end
 
 
 def _chance(stretch: Stretch, seen: _Seen, search: Search) -> float:

@@ -61,7 +61,7 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     missing = sentences.missing_ranks(steps)
     if why := sentences.why_unknown(steps, scores, 2 * window_steps):
         return Judgement(unknown(why, *missing))
-    found, brief, common = search(steps, scores, window_steps)
+    found, common = search(steps, scores, window_steps)
     loads = [_explain_by_load(steps, candidate) for candidate in found]
     slow = [late for late, load in zip(found, loads, strict=True) if load is None]
     own = [episode_of(steps, scores, each) for each in place_ends(slow, len(steps.numbers))]
@@ -79,9 +79,8 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     if verdict is None and common is not None:
         verdict = _judge_common(steps, scores, *common)
     if verdict is None:
-        evidence = sentences.why_nobody(steps, scores, late_seconds)
-        hiccups = sentences.why_brief(steps, scores, brief)
-        verdict = Verdict(kind="nobody", evidence=(*evidence, *hiccups))
+        evidence = tuple(sentences.why_nobody(steps, scores, late_seconds))
+        verdict = Verdict(kind="nobody", evidence=evidence)
     verdict = sentences.judge_losses(steps, scores, verdict, losses)
     return Judgement(replace(verdict, evidence=(*verdict.evidence, *missing)), episodes, losses)
 

@@ -29,7 +29,6 @@ _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
 _LIKELY_SHARE = 0.7  # of the likeliest phase that hides waits
-_MAX_NAMED_NODES = 4
 
 
 class Owner(NamedTuple):
@@ -127,12 +126,7 @@ def judge_losses(steps: Steps, scores: Scores, verdict: Verdict, losses: Sequenc
         return replace(verdict, cause="busy_host", evidence=(waits, *verdict.evidence))
     if not news or verdict.kind == "unknown":
         return verdict
-    words = (
-        _busy_sentence(steps, scores, loss)
-        if loss.kind == "busy_host"
-        else loss_sentence(loss, len(steps.members))
-        for loss in news
-    )
+    words = [loss_sentence(loss, len(steps.members)) for loss in news]
     worst = news[0]
     if verdict.kind != "nobody":
         return replace(verdict, evidence=(*verdict.evidence, *words))
@@ -148,25 +142,6 @@ def judge_losses(steps: Steps, scores: Scores, verdict: Verdict, losses: Sequenc
         phase=worst.cause if cause in {None, "loader"} else None,
         cause=cause,
     )
-
-
-def _busy_sentence(steps: Steps, scores: Scores, loss: Loss) -> str:
-    """Who had to wait for a core, where, how long and at what cost."""
-    rows = np.isin(steps.ranks, loss.ranks)
-    waited = float(np.nansum(scores.account.host["queued"][rows]))
-    return (
-        f"From step {loss.first_step} to {loss.last_step} other processes had the cores of "
-        f"{rank_words(loss.ranks)} on {busy_nodes(steps, loss.ranks)}: they waited "
-        f"{duration(waited)} for one. That cost {duration(loss.lost_seconds)}."
-    )
-
-
-def busy_nodes(steps: Steps, ranks: Sequence[int]) -> str:
-    """The nodes of some ranks, in words."""
-    nodes = list(dict.fromkeys(m.node for m in steps.members if m.rank in ranks))
-    if len(nodes) > _MAX_NAMED_NODES:
-        return plural(len(nodes), "node")
-    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
 
 
 def why_episode(steps: Steps, episode: Episode, candidate: Candidate) -> Iterator[str]:
@@ -244,19 +219,6 @@ def why_nobody(steps: Steps, scores: Scores, late_seconds: float) -> Iterator[st
         "Thresholds aim at naming somebody, where nobody is slow, in at most one run in "
         f"{1 / FALSE_ALARM_PROBABILITY:,.0f}."
     )
-
-
-def why_brief(steps: Steps, scores: Scores, hiccups: list[Candidate]) -> Iterator[str]:
-    """What was late, but too briefly to name anybody."""
-    ranks = sorted({steps.ranks[row] for candidate in hiccups for row in candidate.rows})
-    lost_seconds = sum(float(candidate.cost.sum()) for candidate in hiccups)
-    if hiccups:
-        yield (
-            f"{plural(len(hiccups), 'time')} a rank was late for a few steps ("
-            f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}); that lost "
-            f"{percent(lost_seconds / float(np.nansum(scores.step_seconds)))} of the run, and so "
-            "little names nobody."
-        )
 
 
 def missing_ranks(steps: Steps, doubt: str = "what they did is not judged") -> tuple[str, ...]:

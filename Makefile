@@ -178,7 +178,7 @@ bench-verdicts: $(READY) ## Print confusion tables by generator and false alarms
 bench-rejudge: $(READY) ## Judge the recordings of the corpus anew: right, wrong, changed (HEALTHY=2000 made runs beside it; KEPT=folder of --keep)
 	PYTHONPATH=tests $(BIN)/python -u bench/reports/rejudge.py --healthy $(or $(HEALTHY),0) $(if $(KEPT),--kept $(KEPT))
 
-bench-loops: $(READY) ## Print whom a report names in 21 public kinds of loops, with a process of them slow (BUSY=2: beside as many)
+bench-loops: $(READY) ## Print whom a report names in 22 public kinds of loops, with a process of them slow (BUSY=2: beside as many)
 	PYTHONPATH=bench/loops $(BIN)/python -m public_loops --busy $(or $(BUSY),0)
 
 bench-hangs: $(READY) ## Print whom the reports name in a thousand simulated hangs

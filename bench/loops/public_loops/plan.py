@@ -88,4 +88,5 @@ LOOPS: dict[str, Loop] = {
     "sharded_optimizer": Loop(**_NET, steps=500),
     "accelerated": Loop(**_NET, steps=400, fetches=2, forwards=2),
     "rollouts": Loop(**_NET, steps=400),
+    "fabric_closure": Loop(**_NET, steps=700),
 }  # fmt: skip

@@ -296,7 +296,7 @@ def _got_slower(scores: Scores, candidate: Candidate) -> bool:
     return max(longer) >= least
 
 
-def _is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
+def is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     """Whether waits for a core explain a lateness, and not the rank's own work.
 
     They do where they are half of it, or where the host is crowded and the rank did not sleep,
@@ -304,11 +304,11 @@ def _is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     caches too, and threads that nobody reads share them.
     """
     account, rows, columns = scores.account, candidate.rows, candidate.late_columns
-    if account.queued is None:
+    if "queued" not in account.host:
         return False
-    # Unknown waits make all of these NaN, and no comparison true.
-    waits = account.queued[:, columns]
-    work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
+    waits = account.host["queued"][:, columns]
+    # Unknown waits make this NaN, and no comparison true.
+    work = np.where(np.isnan(account.queued[:, columns]), np.nan, scores.own_work[:, columns])
     longer = excess(work, rows) if candidate.by_work else candidate.margin[candidate.late]
     half = _WAITED_SHARE * float(nan_stats.mean(longer))
     is_explained = bool(nan_stats.mean(excess(waits, rows)) >= half)
@@ -319,7 +319,7 @@ def _is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
         return False
     # What is left in all steps but the longest, which may be the first, with all that is done once.
     span = candidate.stretch.columns
-    inside = scores.own_work[:, span] - account.queued[:, span]
+    inside = account.own_work[:, span]
     usual = float(np.nansum(nan_stats.median(np.delete(inside, rows, axis=0), axis=0)))
     beyond = excess(inside, rows)
     left = float(np.nansum(beyond) - nan_stats.highest(beyond, axis=0))
@@ -349,7 +349,7 @@ def _drop_doubles(steps: Steps, scores: Scores, candidates: Iterable[Candidate])
     selected: list[Candidate] = []
     candidates = (c for c in candidates if not c.by_work or _is_waited_for(scores, c))
     at_fault = (
-        c for c in candidates if _got_slower(scores, c) and not _is_queued(steps, scores, c)
+        c for c in candidates if _got_slower(scores, c) and not is_queued(steps, scores, c)
     )
     for candidate in sorted(at_fault, key=_explained_seconds, reverse=True):
         rivals = [other for other in selected if overlaps(candidate.stretch, other.stretch)]

@@ -11,7 +11,7 @@ from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.account import HELD
 from lockstep_reports.recording.recording import CollectiveLog, Recording
 from lockstep_reports.recording.steps import Steps, timed_steps
-from lockstep_reports.search.candidates import Candidate, place_ends, search
+from lockstep_reports.search.candidates import Candidate, is_queued, place_ends, search
 from lockstep_reports.search.late import WINDOW_STEPS, Stretch
 from lockstep_reports.search.score import Scores, beyond_usual, excess, score
 from lockstep_reports.verdict import sentences
@@ -64,7 +64,8 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     found, common = search(steps, scores, window_steps)
     loads = [_explain_by_load(steps, candidate) for candidate in found]
     slow = [late for late, load in zip(found, loads, strict=True) if load is None]
-    own = [episode_of(steps, scores, each) for each in place_ends(slow, len(steps.numbers))]
+    placed = place_ends(slow, len(steps.numbers))
+    own = [episode_of(steps, scores, c) for c in placed if not is_queued(steps, scores, c)]
     charges = charge(steps, scores, own)
     costs = {name: charges.cost_of(name, steps.seconds.shape) for name in HELD}
     own += held_episodes(steps, scores, costs, window_steps)
@@ -121,10 +122,11 @@ def _name_slow(
 
 def _own_seconds(steps: Steps, scores: Scores, episode: Episode) -> float:
     """What an episode cost without the time that its ranks waited longer than others for cores."""
-    if scores.account.queued is None:
+    queued = scores.account.host.get("queued")
+    if queued is None:
         return episode.lost_seconds
     rows = np.flatnonzero(np.isin(steps.ranks, episode.ranks)).tolist()
-    longer = float(np.nansum(excess(scores.account.queued[:, episode.columns], rows)))
+    longer = float(np.nansum(excess(queued[:, episode.columns], rows)))
     return episode.lost_seconds - max(longer, 0.0)
 
 

@@ -131,7 +131,9 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
         weights = steps.weights[columns]
         costs, excess, heights = costs * weights, excess * weights, heights * weights
     late = Charges(rows, columns, np.zeros_like(rows), costs, tuple(account.owners))
-    return _split(late, excess, heights, num_own, threshold)
+    # Who takes cores takes caches too, and cores of threads that nobody reads.
+    unexplained = late.names.index("queued") if scores.is_crowded else -1
+    return _split(late, excess, heights, num_own, threshold, unexplained)
 
 
 def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
@@ -152,12 +154,17 @@ def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
 
 
 def _split(
-    late: Charges, excess: Matrix, heights: Matrix, num_own: int, threshold: float
+    late: Charges,
+    excess: Matrix,
+    heights: Matrix,
+    num_own: int,
+    threshold: float,
+    unexplained: int,
 ) -> Charges:
     """The costs by owner: what is measured first, and what is left by the longest phase.
 
     ``excess`` is what each owner had beyond the others, in seconds [owners, late], ``heights`` how
-    late a rank was.
+    late a rank was, ``unexplained`` the owner of what no phase explains.
     """
     left, parts = late.costs.copy(), []
     for index in range(num_own, len(excess)):
@@ -166,7 +173,7 @@ def _split(
         parts.append((part, np.full(len(part), index)))
     own = excess[:num_own]
     has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * (heights - (late.costs - left))
-    parts.append((left, np.where(has_cause, own.argmax(axis=0), -1)))
+    parts.append((left, np.where(has_cause, own.argmax(axis=0), unexplained)))
     costs, causes = (np.concatenate(column) for column in zip(*parts, strict=True))
     rows, columns = (np.tile(values, len(parts)) for values in (late.rows, late.columns))
     return Charges(rows, columns, causes, costs, late.names).select(costs > 0)

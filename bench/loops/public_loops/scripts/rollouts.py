@@ -13,11 +13,11 @@ from public_loops.scripts.parts import Batches, Net
 ITERATIONS, TURNS, EPOCHS = 50, 4, 2
 
 
-@torch.no_grad()
 def play(policy: Net, environment: Batches) -> list[tuple[Tensor, Tensor]]:
     """What the policy saw, and what it got for it."""
     seen = [environment.read() for _ in range(TURNS)]
-    return [(state, (policy(state) - state).square().mean(1)) for state in seen]
+    with torch.no_grad():
+        return [(state, (policy(state) - state).square().mean(1)) for state in seen]
 
 
 def main() -> None:

@@ -304,7 +304,7 @@ def is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     caches too, and threads that nobody reads share them.
     """
     account, rows, columns = scores.account, candidate.rows, candidate.late_columns
-    if "queued" not in account.host:
+    if account.queued is None:
         return False
     waits = account.host["queued"][:, columns]
     # Unknown waits make this NaN, and no comparison true.
@@ -348,9 +348,7 @@ def _drop_doubles(steps: Steps, scores: Scores, candidates: Iterable[Candidate])
     """Those at fault that explain most, without others that share ranks and steps with them."""
     selected: list[Candidate] = []
     candidates = (c for c in candidates if not c.by_work or _is_waited_for(scores, c))
-    at_fault = (
-        c for c in candidates if _got_slower(scores, c) and not is_queued(steps, scores, c)
-    )
+    at_fault = (c for c in candidates if _got_slower(scores, c) and not is_queued(steps, scores, c))
     for candidate in sorted(at_fault, key=_explained_seconds, reverse=True):
         rivals = [other for other in selected if overlaps(candidate.stretch, other.stretch)]
         shares_ranks = any(candidate.shares_ranks(other) for other in rivals)

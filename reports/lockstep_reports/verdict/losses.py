@@ -131,9 +131,12 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
         weights = steps.weights[columns]
         costs, excess, heights = costs * weights, excess * weights, heights * weights
     late = Charges(rows, columns, np.zeros_like(rows), costs, tuple(account.owners))
-    # Who takes cores takes caches too, and cores of threads that nobody reads.
-    unexplained = late.names.index("queued") if scores.is_crowded else -1
-    return _split(late, excess, heights, num_own, threshold, unexplained)
+    charges = _split(late, excess, heights, num_own, threshold)
+    if not scores.is_crowded:
+        return charges
+    # Who takes cores takes caches too, and the cores of threads that nobody reads.
+    host = late.names.index("queued")
+    return charges._replace(causes=np.where(charges.causes < 0, host, charges.causes))
 
 
 def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
@@ -154,17 +157,12 @@ def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
 
 
 def _split(
-    late: Charges,
-    excess: Matrix,
-    heights: Matrix,
-    num_own: int,
-    threshold: float,
-    unexplained: int,
+    late: Charges, excess: Matrix, heights: Matrix, num_own: int, threshold: float
 ) -> Charges:
     """The costs by owner: what is measured first, and what is left by the longest phase.
 
     ``excess`` is what each owner had beyond the others, in seconds [owners, late], ``heights`` how
-    late a rank was, ``unexplained`` the owner of what no phase explains.
+    late a rank was.
     """
     left, parts = late.costs.copy(), []
     for index in range(num_own, len(excess)):
@@ -173,7 +171,7 @@ def _split(
         parts.append((part, np.full(len(part), index)))
     own = excess[:num_own]
     has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * (heights - (late.costs - left))
-    parts.append((left, np.where(has_cause, own.argmax(axis=0), unexplained)))
+    parts.append((left, np.where(has_cause, own.argmax(axis=0), -1)))
     costs, causes = (np.concatenate(column) for column in zip(*parts, strict=True))
     rows, columns = (np.tile(values, len(parts)) for values in (late.rows, late.columns))
     return Charges(rows, columns, causes, costs, late.names).select(costs > 0)

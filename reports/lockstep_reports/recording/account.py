@@ -144,7 +144,9 @@ def divide(steps: Steps) -> Account:
             continue
         total = total_of(own.values())
         least = 0.0 if rule.is_whole else _least_usual(total)
-        taken, rest = _assign_seconds(measured, np.maximum(total - least, 0))
+        # Who sleeps in own work runs nothing, stands in no queue and is not stopped.
+        asleep = 0.0 if steps.blocked is None else np.nan_to_num(steps.blocked)
+        taken, rest = _assign_seconds(measured, np.maximum(total - least - asleep, 0))
         own = _take(own, usual, taken)
         if rule.in_sync:
             in_sync = np.minimum(rest, _longer_transfer(steps, sync))

@@ -46,13 +46,6 @@ def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
     assert len(episodes) > 1
 
 
-def test_what_was_too_brief_to_name_anybody_is_still_told() -> None:
-    slow = (Slow(rank=1, from_step=300, until_step=306),)
-    verdict = verdict_of(SyntheticJob(num_steps=1000, slow=slow).steps())
-    assert verdict.kind == "nobody"
-    assert "few steps (rank 1)" in " ".join(verdict.evidence)
-
-
 @pytest.mark.parametrize(
     ("axis", "named"),
     [("pp", "pipeline stage 1"), ("dp", "data-parallel replica 1"), ("ep", "expert group 1")],

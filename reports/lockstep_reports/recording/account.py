@@ -142,11 +142,7 @@ def divide(steps: Steps) -> Account:
         measured = sources.get(rule.cause)
         if measured is None or not np.any(measured > 0):
             continue
-        total = total_of(own.values())
-        least = 0.0 if rule.is_whole else _least_usual(total)
-        # Who sleeps in own work runs nothing, stands in no queue and is not stopped.
-        asleep = 0.0 if steps.blocked is None else np.nan_to_num(steps.blocked)
-        taken, rest = _assign_seconds(measured, np.maximum(total - least - asleep, 0))
+        taken, rest = _assign_seconds(measured, _room(steps, total_of(own.values()), rule))
         own = _take(own, usual, taken)
         if rule.in_sync:
             in_sync = np.minimum(rest, _longer_transfer(steps, sync))
@@ -171,6 +167,14 @@ def divide(steps: Steps) -> Account:
         slept=steps.blocked,
         queued_ratio=_queued_ratio(steps),
     )
+
+
+def _room(steps: Steps, own: Matrix, rule: Rule) -> Matrix:
+    """How much of own work may be of a host cause: seconds, [ranks, steps]."""
+    least = 0.0 if rule.is_whole else _least_usual(own)
+    # Who sleeps in own work runs nothing, stands in no queue and is not stopped.
+    asleep = 0.0 if steps.blocked is None else np.nan_to_num(steps.blocked)
+    return np.maximum(own - least - asleep, 0)
 
 
 def _queued_ratio(steps: Steps) -> float:

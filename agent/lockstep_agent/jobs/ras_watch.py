@@ -14,16 +14,22 @@ from dataclasses import dataclass, field, replace
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.nccl_processes import Endpoint, NcclProcess, NcclProcesses
 from lockstep_agent.sources.pods import Pod, PodNames
-from lockstep_agent.sources.ras_socket import LongAnswerError, ask
+from lockstep_agent.sources.ras_socket import ask
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress.launch_finding import LaunchFinding
-from lockstep_outcomes.progress.launches import LaunchHistory
-from lockstep_records.nccl.ras_answer import Answer, RasError
+from lockstep_outcomes.progress.launches import LEAST_POLLS, LaunchHistory
+from lockstep_records.nccl.ras_answer import Answer, LargeAnswerError, RasError
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 30.0
-LEAST_POLLS = 3
-_MAX_ENDPOINTS, _MAX_JOBS = 64, 256
+STUCK_SECONDS = 600.0
+"""Of a run of the watch, from which on what it saw before it counts no more."""
+_TURN_SECONDS = 15.0
+"""Of a run that a user's sockets have; those that are left come first in the next."""
+_MAX_JOBS, _MAX_ENDPOINTS = 64, 16
+"""Of a user: jobs that are followed, and sockets that are asked in a run."""
+_MAX_RANKS = 32_768
+"""In answers that are kept, of all communicators: about 20 MB. Users share them."""
 _STOPPED_SECONDS = 60.0
 """Of a rank page without progress, from which on its job is asked."""
 _RECOVERED_STOPS = 2.0
@@ -71,6 +77,12 @@ class _Job:
     answered_seconds: float = 0.0
     processes: frozenset[tuple[int, int]] = frozenset()
 
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of its newest answer, in all communicators."""
+        answer = self.history.last
+        return sum(1 + len(each.members) for each in answer.communicators) if answer else 0
+
 
 @dataclass(slots=True)
 class _Pages:
@@ -111,6 +123,7 @@ class RasWatch:
         self.cluster, self._clock = cluster, wall_clock
         self._jobs: dict[tuple[int, str], _Job] = {}
         self._as_text: set[Endpoint] = set()
+        self._asked: dict[Endpoint, float] = {}
         self._failures: dict[Endpoint, tuple[int, float]] = {}
         self._logged: set[str] = set()
         self.jobs: tuple[RasJob, ...] = ()
@@ -123,13 +136,21 @@ class RasWatch:
         for process in self._processes.find():
             by_endpoint.setdefault(process.endpoint, []).append(self._own_id(process, pages))
         for reason in self._processes.refusals:
-            self._log_once(f"state=unseen reason={reason!r}; CAP_SYS_PTRACE permits it")
-        endpoints = sorted(by_endpoint.items(), key=lambda item: item[1][0].pid)
-        for endpoint, processes in endpoints[:_MAX_ENDPOINTS]:
+            self._log_once(f"state=unseen reason={reason!r}; docs/agent.md says what permits it")
+        by_user: dict[int, list[Endpoint]] = {}
+        for endpoint, processes in by_endpoint.items():
             self._note(processes, now)
-            is_pausing = now < self._failures.get(endpoint, (0, 0.0))[1]
-            if not is_pausing and _may_be_asked(processes, pages):
-                self._poll(endpoint, processes)
+            by_user.setdefault(endpoint.user, []).append(endpoint)
+        for endpoints in by_user.values():
+            end = time.monotonic() + _TURN_SECONDS
+            endpoints.sort(key=lambda each: self._asked.get(each, 0.0))
+            for endpoint in endpoints[:_MAX_ENDPOINTS]:
+                is_pausing = now < self._failures.get(endpoint, (0, 0.0))[1]
+                may_ask = not is_pausing and _may_be_asked(by_endpoint[endpoint], pages)
+                if may_ask and time.monotonic() < end:
+                    self._poll(endpoint, by_endpoint[endpoint], _MAX_RANKS // len(by_user))
+        # Endpoints of processes that have ended are of nobody.
+        self._asked = {each: self._asked[each] for each in self._asked.keys() & by_endpoint.keys()}
         everything = [each for processes in by_endpoint.values() for each in processes]
         self.jobs = tuple(self._views(everything, pages, now))
         recent = now - _FORGET_SECONDS
@@ -165,21 +186,23 @@ class RasWatch:
     def _note(self, processes: list[NcclProcess], now: float) -> None:
         for process in processes:
             key = (process.endpoint.user, process.job_id)
-            if key not in self._jobs and len(self._jobs) >= _MAX_JOBS:
-                self._log_once("state=full reason='more jobs than are followed'")
+            num_jobs = sum(user == key[0] for user, _ in self._jobs)
+            if key not in self._jobs and num_jobs >= _MAX_JOBS:
+                self._log_once(f"user={key[0]} state=full reason='over {_MAX_JOBS} jobs'")
                 continue
             job = self._jobs.setdefault(key, _Job(first_seconds=now))
             job.seen_seconds = now
 
-    def _poll(self, endpoint: Endpoint, processes: list[NcclProcess]) -> None:
+    def _poll(self, endpoint: Endpoint, processes: list[NcclProcess], max_ranks: int) -> None:
         from lockstep_records.nccl.ras import read_answers  # noqa: PLC0415  # msgspec loads where a socket is asked
 
         outcome, answers = "answered", tuple[Answer, ...]()
         process = min(processes, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
         try:
+            self._asked[endpoint] = time.monotonic()
             data = self._ask(process, self._processes.procfs, as_text=endpoint in self._as_text)
-            answers = read_answers(data)[-1:]
-        except LongAnswerError:
+            answers = read_answers(data, max_ranks)[-1:]
+        except LargeAnswerError:
             outcome = "too_long"
             self._as_text.add(endpoint)
         except RasError as error:
@@ -197,6 +220,14 @@ class RasWatch:
             self._failures[endpoint] = count, self._clock() + pause_seconds
         for answer in answers:
             self._ingest(answer, processes)
+            self._forget_most(endpoint.user, max_ranks)
+
+    def _forget_most(self, user: int, max_ranks: int) -> None:
+        """Drops answers of a user's jobs, the oldest first, until the rest is in its share."""
+        jobs = [job for (owner, _), job in self._jobs.items() if owner == user and job.num_ranks]
+        for job in sorted(jobs, key=lambda each: each.answered_seconds):
+            if sum(each.num_ranks for each in jobs) > max_ranks:
+                job.history, job.longest_stop_seconds = LaunchHistory(), 0.0
 
     def _ingest(self, answer: Answer, processes: list[NcclProcess]) -> None:
         """Gives an answer to the job of its processes: two jobs of a user answer in turns."""

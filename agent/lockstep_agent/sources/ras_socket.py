@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from lockstep_agent.sources.nccl_processes import NcclProcess, still_listens
+from lockstep_records.nccl.ras_answer import LargeAnswerError
 
 MAX_ANSWER_BYTES = 8 << 20
 """JSON of 1,024 ranks in ten communicators each has 6 MB; who has more is asked for text."""
@@ -23,10 +24,6 @@ _QUESTIONS = {
 }
 
 
-class LongAnswerError(OSError):
-    """An answer of more bytes than are read."""
-
-
 def ask(
     process: NcclProcess,
     procfs: Path,
@@ -38,7 +35,7 @@ def ask(
     """The answer of one of the processes behind a socket, which covers its whole job.
 
     Raises:
-        LongAnswerError: it is longer than ``most_bytes``.
+        LargeAnswerError: it is longer than ``most_bytes``.
         OSError: nobody answers in time, or the namespace may not be entered.
     """
     deadline = time.monotonic() + limit_seconds
@@ -59,7 +56,7 @@ def ask(
                 break
             answer += chunk
             if len(answer) > most_bytes:
-                raise LongAnswerError(errno.EMSGSIZE, f"it has over {most_bytes:,} bytes")
+                raise LargeAnswerError(f"it has over {most_bytes:,} bytes")
     _check_owner(process, procfs)
     return bytes(answer)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Reading, Tier
-from lockstep_agent.jobs.ras_watch import POLL_SECONDS, RasJob, RasWatch
+from lockstep_agent.jobs.ras_watch import POLL_SECONDS, STUCK_SECONDS, RasJob, RasWatch
 from lockstep_agent.sources.nccl_processes import NcclProcess
 from lockstep_agent.sources.pods import Pod
 from lockstep_catalogue import agent
@@ -38,14 +38,20 @@ class Ras:
         self._watch, self._root, self._was_refused = watch, root, False
         self._node = node
         self._thread: threading.Thread | None = None
-        self._start_seconds = -POLL_SECONDS
+        self._ended_seconds: float | None = None
+        self._begun_seconds: float | None = None
 
     def collect(self) -> Iterator[AnyReading]:
         """As ``readings``; starts the watch.
 
         Raises:
-            RuntimeError: the watch has ended by an error; it begins anew with the next run.
+            RuntimeError: the watch has ended by an error, and begins anew with the next run; or
+                the kernel does not answer it, and then nothing is known of any job.
         """
+        begun_seconds = self._begun_seconds
+        if begun_seconds is not None and time.monotonic() > begun_seconds + STUCK_SECONDS:
+            self._watch.jobs = ()
+            raise RuntimeError("the watch of NCCL's status sockets is stuck in a call")
         has_ended = self._thread is not None and not self._thread.is_alive()
         if self._thread is None or has_ended:
             self._thread = threading.Thread(target=self._run, name="ras-watch", daemon=True)
@@ -64,11 +70,14 @@ class Ras:
 
     def _run(self) -> None:
         while True:
-            # Restarts keep the pause too.
-            pause_seconds = self._start_seconds + POLL_SECONDS - time.monotonic()
-            time.sleep(max(pause_seconds, 0.0))
-            self._start_seconds = time.monotonic()
-            self._watch.run_once()
+            # From the end of a run on, so that no socket is asked sooner; restarts keep it too.
+            if self._ended_seconds is not None:
+                time.sleep(max(self._ended_seconds + POLL_SECONDS - time.monotonic(), 0.0))
+            self._begun_seconds = time.monotonic()
+            try:
+                self._watch.run_once()
+            finally:
+                self._begun_seconds, self._ended_seconds = None, time.monotonic()
             self.write()
 
     def write(self) -> None:

@@ -323,6 +323,10 @@ HANG_EVIDENCE = Label(
         *("another_collective_by_ras", "silent_to_ras"),
     ),
 )
+COMMUNICATOR = Label(
+    name="communicator",
+    help="hash of the communicator in which they wait; empty where only pages tell of the hang",
+)
 SEEN_BY = Label(
     name="seen_by",
     help="rank pages of the library or of NCCL's plugin, or NCCL's status socket",
@@ -359,6 +363,7 @@ HANG_MISSING = _metric(
     labels.RANK,
     HANG_PHASE,
     HANG_EVIDENCE,
+    COMMUNICATOR,
     source="rank page and /proc, or NCCL's status socket",
 )
 JOB_SEEN = _metric(

@@ -123,7 +123,7 @@ class RasWatch:
         self.cluster, self._clock = cluster, wall_clock
         self._jobs: dict[tuple[int, str], _Job] = {}
         self._as_text: set[Endpoint] = set()
-        self._asked: dict[Endpoint, float] = {}
+        self._last_asks: dict[Endpoint, float] = {}
         self._failures: dict[Endpoint, tuple[int, float]] = {}
         self._logged: set[str] = set()
         self.jobs: tuple[RasJob, ...] = ()
@@ -143,14 +143,16 @@ class RasWatch:
             by_user.setdefault(endpoint.user, []).append(endpoint)
         for endpoints in by_user.values():
             end = time.monotonic() + _TURN_SECONDS
-            endpoints.sort(key=lambda each: self._asked.get(each, 0.0))
+            endpoints.sort(key=lambda each: self._last_asks.get(each, 0.0))
             for endpoint in endpoints[:_MAX_ENDPOINTS]:
                 is_pausing = now < self._failures.get(endpoint, (0, 0.0))[1]
                 may_ask = not is_pausing and _may_be_asked(by_endpoint[endpoint], pages)
                 if may_ask and time.monotonic() < end:
                     self._poll(endpoint, by_endpoint[endpoint], _MAX_RANKS // len(by_user))
         # Endpoints of processes that have ended are of nobody.
-        self._asked = {each: self._asked[each] for each in self._asked.keys() & by_endpoint.keys()}
+        self._last_asks = {
+            each: self._last_asks[each] for each in self._last_asks.keys() & by_endpoint.keys()
+        }
         everything = [each for processes in by_endpoint.values() for each in processes]
         self.jobs = tuple(self._views(everything, pages, now))
         recent = now - _FORGET_SECONDS
@@ -199,7 +201,7 @@ class RasWatch:
         outcome, answers = "answered", tuple[Answer, ...]()
         process = min(processes, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
         try:
-            self._asked[endpoint] = time.monotonic()
+            self._last_asks[endpoint] = time.monotonic()
             data = self._ask(process, self._processes.procfs, as_text=endpoint in self._as_text)
             answers = read_answers(data, max_ranks)[-1:]
         except LargeAnswerError:

@@ -173,6 +173,8 @@ _RANK = (
     f" in {{{{ $series.Labels.{training.HANG_PHASE.name} }}}}{{{{ end }}}}"
     f"{{{{ with $series.Labels.{training.HANG_EVIDENCE.name} }}}}"
     ' ({{ reReplaceAll "_" " " . }}){{ end }}'
+    f"{{{{ with $series.Labels.{training.COMMUNICATOR.name} }}}}"
+    ", communicator {{ . }}{{ end }}"
 )
 
 

@@ -71,7 +71,9 @@ def test_the_rank_outside_of_sync_is_missing_and_the_first_to_stop_is_named(
         page.phase(phase, ago_seconds=ago)
     values = HangFixture(root).values()
     assert values[training.HUNG_RANKS, NODE] == 3
-    assert values_of(values, training.HANG_MISSING) == {("1", "backward", "outside_of_waits"): 1}
+    assert values_of(values, training.HANG_MISSING) == {
+        ("1", "backward", "outside_of_waits", ""): 1
+    }
     assert values_of(values, training.HANG_FIRST) == {("0", "sync"): pytest.approx(300, abs=5)}
 
 
@@ -88,7 +90,7 @@ def test_others_wait_for_a_rank_whose_process_has_ended_and_it_does_not_hang(roo
     pages[2].replace_identity(pid=DEAD_PID)
     values = HangFixture(root).values()
     assert values[training.HUNG_RANKS, NODE] == 2
-    assert values_of(values, training.HANG_MISSING) == {("2", "gone", "process_not_running"): 1}
+    assert values_of(values, training.HANG_MISSING) == {("2", "gone", "process_not_running", ""): 1}
 
 
 def test_when_all_wait_the_missing_rank_is_on_another_node(root: Path) -> None:

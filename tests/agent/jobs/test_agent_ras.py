@@ -172,7 +172,7 @@ def test_a_job_without_a_line_has_ranks_and_a_hang_that_names_rank_and_node(
     assert found[training.HUNG_RANKS.name] == {JOB: 0}
     found = watch.polls(*[BEHIND] * 6)
     assert found[training.HANG_MISSING.name] == {
-        (*JOB, "3", "unknown", "behind_in_launches_by_ras"): 1
+        (*JOB, "3", "unknown", "behind_in_launches_by_ras", f"{ord('A'):016x}"): 1
     }
     [(first, seconds)] = found[training.HANG_FIRST.name].items()
     assert (first, seconds) == ((*JOB, "3", "unknown"), 150)
@@ -343,8 +343,8 @@ def test_a_page_that_tells_of_progress_or_of_no_step_yet_saves_the_question(
 @pytest.mark.parametrize(
     ("phases", "expected"),
     [
-        (("sync", "sync"), {("3", "unknown", "behind_in_launches_by_ras")}),
-        (("sync", "backward"), {("1", "backward", "outside_of_waits")}),
+        (("sync", "sync"), {("3", "unknown", "behind_in_launches_by_ras", f"{ord('A'):016x}")}),
+        (("sync", "backward"), {("1", "backward", "outside_of_waits", "")}),
     ],
 )
 def test_a_hang_that_pages_leave_open_names_the_rank_that_nccl_names(

@@ -40,7 +40,8 @@ class JobHang:
 
     Attributes:
         hung: ranks that make no progress, in the order in which they stopped.
-        missing: ranks that the others wait for, with node and phase, ``gone`` or ``unknown``.
+        missing: ranks that the others wait for, with node, phase, ``gone`` or ``unknown``, and
+            communicator, empty where pages name them.
         named: a clause on these.
         why: the evidence for it; ``evidence`` is the first of it, as a label.
         limit_seconds: time without progress from which on these ranks hang.
@@ -48,7 +49,7 @@ class JobHang:
     """
 
     hung: tuple[RankState, ...]
-    missing: tuple[tuple[str, str, str], ...]
+    missing: tuple[tuple[str, str, str, str], ...]
     named: str
     why: str
     evidence: str
@@ -126,8 +127,8 @@ class Hangs:
         first = hang.hung[0]
         first_labels = (*labels, str(first.rank), first.phase)
         yield Reading(metrics.HANG_FIRST, first_labels, first.idle_seconds)
-        for rank, node, phase in hang.missing[:_MAX_NAMED_RANKS]:
-            missing = (cluster, job_id, node, rank, phase, hang.evidence)
+        for rank, node, phase, communicator in hang.missing[:_MAX_NAMED_RANKS]:
+            missing = (cluster, job_id, node, rank, phase, hang.evidence, communicator)
             yield Reading(metrics.HANG_MISSING, missing, 1)
 
     def _judge(
@@ -144,7 +145,7 @@ class Hangs:
         first = next(page for page in pages if page.identity["rank"] == hung[0].rank)
         by_pages = JobHang(
             hung=tuple(hung),
-            missing=tuple((str(rank), self._node, phases[rank]) for rank in found.ranks),
+            missing=tuple((str(rank), self._node, phases[rank], "") for rank in found.ranks),
             named=f"the others wait for {rank_words(found.ranks)}" if found.ranks else "",
             why=found.why,
             evidence=found.evidence,
@@ -206,7 +207,8 @@ def judge_launches(job: RasJob, node: str) -> JobHang:
         if here is not None and here.rank is not None and late.is_of_job:
             rank = str(here.rank)
             late_here.add(here.rank)
-        missing.append((rank, node if here else host or _UNKNOWN, _UNKNOWN))
+        where = node if here else host or _UNKNOWN
+        missing.append((rank, where, _UNKNOWN, late.communicator))
     ranks = [each.rank or 0 for each in job.processes] or [finding.late[0].rank]
     return JobHang(
         hung=tuple(

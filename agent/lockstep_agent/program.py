@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,9 +33,9 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 def print_once(options: Options) -> None:
-    """Writes one scrape to stdout."""
+    """Writes one scrape to stdout; NCCL's sockets are asked by an agent that stays."""
     _log_to_stderr()
-    runtime = CollectorRuntime(options)
+    runtime = CollectorRuntime(replace(options, without=(*options.without, "ras")))
     sampler = _sampler(runtime, options)
     sampler.sample()
     # Activity is measured between two samples.

@@ -22,6 +22,7 @@ from lockstep_agent.health.verdicts import health_of
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.sources.nccl_processes import missing_words
 from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.delivery.sender import LedgerAddress, post
@@ -181,8 +182,9 @@ def check_up(
         write_json(health | measured, output)
     else:
         _print(health, comparisons)
-        if hidden := hiding_words(options.procfs):
-            click.echo(hidden)
+        missing = () if url else missing_words().values()
+        for words in filter(None, (hiding_words(options.procfs), *missing)):
+            click.echo(words)
         if "skipped" in preflight:
             click.echo(printable(f"preflight: {preflight['skipped']}"))
     # An agent of another version may have a verdict that is not known here.
@@ -218,6 +220,7 @@ def _sample(options: Options, duration_seconds: float) -> dict[str, Any]:
         scrape_seconds=duration_seconds,
         linger_seconds=0.0,
         state=None,  # an agent that runs on the node keeps its state there
+        without=(*options.without, "ras"),  # and asks NCCL's sockets as seldom as it has to
     )
     sampler = Sampler(
         CollectorRuntime(options), options.tick, judge=Judge(options.expected, limits)

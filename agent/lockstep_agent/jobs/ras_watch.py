@@ -28,6 +28,7 @@ _TURN_SECONDS = 15.0
 """Of a run that a user's sockets have; those that are left come first in the next."""
 _MAX_JOBS, _MAX_ENDPOINTS = 64, 16
 """Of a user: jobs that are followed, and sockets that are asked in a run."""
+_MAX_LOGGED = 1024
 _MAX_RANKS = 32_768
 """In answers that are kept, of all communicators: about 20 MB. Users share them."""
 _STOPPED_SECONDS = 60.0
@@ -136,7 +137,7 @@ class RasWatch:
         for process in self._processes.find():
             by_endpoint.setdefault(process.endpoint, []).append(self._own_id(process, pages))
         for reason in self._processes.refusals:
-            self._log_once(f"state=unseen reason={reason!r}; docs/agent.md says what permits it")
+            self._log_once(f"state=unseen reason={reason!r}")
         by_user: dict[int, list[Endpoint]] = {}
         for endpoint, processes in by_endpoint.items():
             self._note(processes, now)
@@ -198,25 +199,24 @@ class RasWatch:
     def _poll(self, endpoint: Endpoint, processes: list[NcclProcess], max_ranks: int) -> None:
         from lockstep_records.nccl.ras import read_answers  # noqa: PLC0415  # msgspec loads where a socket is asked
 
-        outcome, answers = "answered", tuple[Answer, ...]()
+        answers, reason, outcome = tuple[Answer, ...](), "", "answered"
         process = min(processes, key=lambda each: (each.rank is None, each.rank or 0, each.pid))
         try:
             self._last_asks[endpoint] = time.monotonic()
             data = self._ask(process, self._processes.procfs, as_text=endpoint in self._as_text)
             answers = read_answers(data, max_ranks)[-1:]
-        except LargeAnswerError:
-            outcome = "too_long"
+        except LargeAnswerError as error:
+            outcome, reason = "too_long", str(error)
             self._as_text.add(endpoint)
         except RasError as error:
-            outcome = "unreadable"
-            self._log_once(f"user={endpoint.user} port={endpoint.port} reason={str(error)!r}")
+            outcome, reason = "unreadable", str(error)
         except OSError as error:
-            outcome = "silent"
-            self._log_once(f"user={endpoint.user} port={endpoint.port} reason={error!r}")
+            outcome, reason = "silent", str(error)
         self.outcomes[outcome] += 1
         if outcome == "answered":
             self._failures.pop(endpoint, None)
         else:  # each failure doubles the pause: whoever keeps silent holds up no other user
+            self._log_once(f"user={endpoint.user} port={endpoint.port} reason={reason!r}")
             count = self._failures.get(endpoint, (0, 0.0))[0] + 1
             pause_seconds = POLL_SECONDS * 2 ** min(count, _MAX_DOUBLINGS)
             self._failures[endpoint] = count, self._clock() + pause_seconds
@@ -288,7 +288,7 @@ class RasWatch:
             )
 
     def _log_once(self, text: str) -> None:
-        if text not in self._logged and len(self._logged) < _MAX_JOBS:
+        if text not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(text)
             _log.warning("collector=ras %s", text)
 

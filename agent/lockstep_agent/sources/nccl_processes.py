@@ -46,6 +46,24 @@ _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
 
+_WITHOUT = {
+    (19, "SYS_PTRACE"): "no process of another user is seen to use NCCL",
+    (2, "DAC_READ_SEARCH"): "environments, and libraries in closed folders, are not read: job and"
+    " rank come from Slurm's control group and from answers alone",
+}
+
+
+def missing_words() -> dict[str, str]:
+    """A sentence, by capability, for each that this process lacks to see jobs of other users."""
+    status = _read(Path("/proc/self/status"), 16 << 10).decode()
+    held = next(int(line.split()[1], 16) for line in status.splitlines() if line[:6] == "CapEff")
+    return {
+        name: f"NCCL's status sockets: without CAP_{name} {words}"
+        for (number, name), words in _WITHOUT.items()
+        if not held >> number & 1
+    }
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
     """A status socket: all processes of a user in a network namespace share a port.
@@ -144,7 +162,7 @@ class NcclProcesses:
         folder = self.procfs / str(pid)
         try:
             user = folder.stat().st_uid
-            environment = read_environment(folder, _NAMES)
+            environment = self._environment(folder)
             network = (folder / "ns" / "net").stat().st_ino
             if network not in tables:
                 tables[network] = list(_listeners(folder))
@@ -154,7 +172,7 @@ class NcclProcesses:
             group = _read(folder / "cgroup", 64 << 10).decode(errors="replace")
             inner_pid, addresses = _inner_pid(folder, pid), frozenset(_addresses(folder))
         except PermissionError:
-            self.refusals.add("environment and maps of other users' processes may not be read")
+            self._refuse("SYS_PTRACE")
             return None
         except OSError:  # it has ended
             return None
@@ -172,6 +190,18 @@ class NcclProcesses:
             addresses=addresses,
         )
 
+    def _environment(self, folder: Path) -> dict[str, str]:
+        """Without it the control group tells the job, and the answers tell the ranks."""
+        try:
+            return read_environment(folder, _NAMES)
+        except PermissionError:
+            self._refuse("DAC_READ_SEARCH")
+            return {}
+
+    def _refuse(self, capability: str) -> None:
+        """Some processes are nobody's to read; what counts is what would help."""
+        self.refusals |= {words for name, words in missing_words().items() if name == capability}
+
     def _version(self, folder: Path) -> tuple[int, ...] | None:
         """Version of the library that the process maps; None without one, or where unknown."""
         text = _read(folder / "maps", _MAX_MAPS_BYTES).decode(errors="replace")
@@ -184,7 +214,11 @@ class NcclProcesses:
             pass
         root = folder / "root"
         path = root / match[2].removeprefix("/")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError:
+            self._refuse("DAC_READ_SEARCH")
+            return None
         try:
             status = os.fstat(descriptor)
             # It is the file that is mapped, whatever lies at its path by now.

@@ -2,23 +2,18 @@
 
 import json
 import os
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from outcomes.progress.ras_mesh import as_json, as_text
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.ras import Ras
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.ras_watch import RasWatch
-from lockstep_agent.sources import ras_socket
 from lockstep_agent.sources.nccl_processes import Listener, NcclProcesses, find_endpoint
 from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import training
@@ -26,96 +21,16 @@ from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_reports.jobs_command import jobs
 
 from ..live_page import LivePage
+from .ras_ranks import RasJob, nccl_library
 from .test_agent_namespaces import may_unshare
 
 MOVES, BEHIND, SILENT = "A: 5 5 5 5 5 5 5 5", "A: 7 7 7 6 7 7 7 7", "A: 7 7 7 x 7 7 7 7"
 POLL_SECONDS = 30.0
-# A rank maps the library; the first listens, and sends what the file of answers holds.
-RANK = """
-import mmap, os, socket, sys, time
-library, port, answer, listens = sys.argv[1:]
-mapped = mmap.mmap(os.open(library, os.O_RDONLY), 0, prot=mmap.PROT_READ)
-if listens == "1":
-    server = socket.create_server(("127.0.0.1", int(port)), reuse_port=True)
-    print("ready", flush=True)
-    while True:
-        connection, _ = server.accept()
-        asked = b""
-        while b"STATUS\\n" not in asked:
-            asked += connection.recv(4096) or b"STATUS\\n"
-        data = open(answer, "rb").read()
-        if data == b"silence":
-            time.sleep(3600)
-        repeat = 4000 if data == b"endless" else 1
-        try:
-            for _ in range(repeat):
-                connection.sendall(data * repeat)
-        except OSError:
-            pass
-        open(answer + ".asked", "ab").write(asked)
-        connection.close()
-print("ready", flush=True)
-time.sleep(3600)
-"""
-
-
-class Mesh:
-    """Ranks of a job as processes of this machine; the first one answers."""
-
-    def __init__(
-        self,
-        folder: Path,
-        library: str = "libnccl.so.2.28.9",
-        *,
-        inside: Sequence[str] = (),
-        **variables: str,
-    ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.answer, path = folder / f"answer-{self.port}", folder / library
-        if not path.exists():
-            path.write_bytes(b"\0" * 8192)
-        arguments = [*inside, sys.executable, "-I", "-S", "-c", RANK]
-        arguments += [str(path), str(self.port), str(self.answer)]
-        self._ranks = [
-            subprocess.Popen(
-                [*arguments, str(int(rank == 0))],
-                env={
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": "8",
-                    "NCCL_RAS_ADDR": f"localhost:{self.port}",
-                    "PATH": os.environ["PATH"],
-                    **variables,
-                },
-                stdout=subprocess.PIPE,
-            )
-            for rank in range(8)
-        ]
-        for each in self._ranks:
-            assert each.stdout
-            assert each.stdout.readline() == b"ready\n"
-        self.pids = [each.pid for each in self._ranks]
-
-    def says(self, line: str) -> None:
-        self.answer.write_text(as_json(line, comma=False, pids=self.pids, host="127.0.0.1"))
-
-    @property
-    def questions(self) -> int:
-        log = self.answer.with_name(f"{self.answer.name}.asked")
-        return log.read_bytes().count(b"STATUS") if log.exists() else 0
-
-    def end(self) -> None:
-        for each in self._ranks:
-            each.kill()
-            each.wait()
-            assert each.stdout
-            each.stdout.close()
 
 
 @pytest.fixture
-def mesh(tmp_path: Path) -> Iterator[Mesh]:
-    ranks = Mesh(tmp_path, SLURM_JOB_ID="4242")
+def mesh() -> Iterator[RasJob]:
+    ranks = RasJob(nccl_library(), SLURM_JOB_ID="4242")
     yield ranks
     ranks.end()
 
@@ -131,7 +46,9 @@ class OwnProcesses(NcclProcesses):
 class Watch:
     """The agent's watch and its two collectors, with a clock that goes on by a poll."""
 
-    def __init__(self, root: Path, mesh: Mesh | None = None, settled_seconds: float = 0.0) -> None:
+    def __init__(
+        self, root: Path, mesh: RasJob | None = None, settled_seconds: float = 0.0
+    ) -> None:
         self.now, self.mesh = time.time(), mesh
         self.pages = PageStore(root, Path("/proc"), cluster="east")
         self.watch = RasWatch(
@@ -162,7 +79,7 @@ JOB = ("east", "4242", "n7")
 
 
 def test_a_job_without_a_line_has_ranks_and_a_hang_that_names_rank_and_node(
-    root: Path, mesh: Mesh
+    root: Path, mesh: RasJob
 ) -> None:
     watch = Watch(root, mesh)
     found = watch.polls(MOVES, "A: 6 6 6 6 6 6 6 6")
@@ -180,7 +97,7 @@ def test_a_job_without_a_line_has_ranks_and_a_hang_that_names_rank_and_node(
     assert watch.polls("A: 8 8 8 8 8 8 8 8", "A: 9 9 9 9 9 9 9 9")[training.HUNG_RANKS.name] == {
         JOB: 0
     }
-    assert mesh.questions == 10
+    assert len(mesh.asked_seconds) == 10
 
 
 @pytest.mark.parametrize(
@@ -194,7 +111,7 @@ def test_a_job_without_a_line_has_ranks_and_a_hang_that_names_rank_and_node(
     ],
 )
 def test_only_what_stays_is_a_hang_and_nothing_unknown_is_called_well(
-    root: Path, mesh: Mesh, lines: list[str], launches: str
+    root: Path, mesh: RasJob, lines: list[str], launches: str
 ) -> None:
     found = Watch(root, mesh).polls(*lines)
     assert found[training.JOB_SEEN.name] == {(*JOB, "ras", launches): 1}
@@ -202,7 +119,7 @@ def test_only_what_stays_is_a_hang_and_nothing_unknown_is_called_well(
     assert (training.HUNG_RANKS.name in found) == (launches in {"hang", "moving"})
 
 
-def test_a_stop_that_a_job_came_out_of_has_to_last_twice_as_long(root: Path, mesh: Mesh) -> None:
+def test_a_stop_that_a_job_came_out_of_has_to_last_twice_as_long(root: Path, mesh: RasJob) -> None:
     watch = Watch(root, mesh)
     watch.polls(MOVES, *[BEHIND] * 3, "A: 8 8 8 8 8 8 8 8")
     later = BEHIND.replace("7", "9").replace("6", "8")
@@ -210,7 +127,7 @@ def test_a_stop_that_a_job_came_out_of_has_to_last_twice_as_long(root: Path, mes
     assert training.HANG_FIRST.name in watch.polls(later)
 
 
-def test_the_list_of_jobs_has_it_and_says_by_what_it_is_seen(root: Path, mesh: Mesh) -> None:
+def test_the_list_of_jobs_has_it_and_says_by_what_it_is_seen(root: Path, mesh: RasJob) -> None:
     watch = Watch(root, mesh)
     watch.polls(MOVES, *[BEHIND] * 6)
     Ras(watch.watch, "n7", root).write()
@@ -220,31 +137,12 @@ def test_the_list_of_jobs_has_it_and_says_by_what_it_is_seen(root: Path, mesh: M
     assert job["headline"].startswith("by ras: The job hangs: rank 3 (pid")
 
 
-def test_two_jobs_of_a_user_on_one_port_are_told_apart_by_their_processes(
-    root: Path, tmp_path: Path, mesh: Mesh
-) -> None:
-    other = Mesh(tmp_path, SLURM_JOB_ID="77", NCCL_RAS_ADDR=f"localhost:{mesh.port}")
-    try:
-        watch = Watch(root)
-        for number in range(6):
-            mesh.answer.write_text(
-                as_json(BEHIND, pids=mesh.pids, host="127.0.0.1")
-                if number % 2
-                else as_json(f"B: {' '.join([str(number)] * 8)}", pids=other.pids, host="127.0.0.1")
-            )
-            found = watch.polls("")
-        kinds = {labels[1]: labels[4] for labels in found[training.JOB_SEEN.name]}
-        assert kinds == {"4242": "hang", "77": "moving"}
-    finally:
-        other.end()
-
-
 _IN_A_NETWORK = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$0" "$@"')
 
 
 @pytest.mark.skipif(not may_unshare(), reason="PID namespaces take privileges")
-def test_a_job_in_network_namespaces_of_its_own_is_asked_there(root: Path, tmp_path: Path) -> None:
-    mesh = Mesh(tmp_path, inside=_IN_A_NETWORK, SLURM_JOB_ID="4242")
+def test_a_job_in_network_namespaces_of_its_own_is_asked_there(root: Path) -> None:
+    mesh = RasJob(nccl_library(), inside=_IN_A_NETWORK, SLURM_JOB_ID="4242")
     try:
         found = Watch(root, mesh).polls(MOVES, "A: 6 6 6 6 6 6 6 6")
         assert found[training.JOB_SEEN.name] == {(*JOB, "ras", "moving"): 1}
@@ -273,47 +171,19 @@ def test_nobody_is_asked_where_a_stranger_could_answer(name: str) -> None:
     assert (endpoint and endpoint.address) == expected
 
 
-ANSWERS = {
-    "silence": b"silence",
-    "endless": b"endless",
-    "another service": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-    "half": as_text(BEHIND).encode()[:-40],
-    "nothing": b"",
-}
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_what_a_socket_says_costs_no_more_than_its_bounds(
-    root: Path, mesh: Mesh, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    bounds = {"limit_seconds": 1.0, "most_bytes": 1 << 20}
-    monkeypatch.setattr(ras_socket.ask, "__kwdefaults__", bounds)
-    mesh.answer.write_bytes(ANSWERS[name])
-    watch, begin = Watch(root), time.monotonic()
-    found = watch.polls("", "", "")
-    assert time.monotonic() - begin < 20
-    assert found[training.JOB_SEEN.name] == {(*JOB, "ras", "unasked"): 1}
-    assert watch.watch.outcomes["answered"] == 0
-    assert watch.watch.outcomes.total() < 3  # who fails is asked more seldom
-
-
 @pytest.mark.parametrize("library", ["libnccl.so.2.27.7", "libnccl.so.2", "libother.so.2.28.9"])
-def test_nobody_is_asked_whose_version_is_old_or_unknown(
-    root: Path, tmp_path: Path, library: str
-) -> None:
-    mesh = Mesh(tmp_path, library)
+def test_nobody_is_asked_whose_version_is_old_or_unknown(root: Path, library: str) -> None:
+    mesh = RasJob(nccl_library(library))
     try:
         assert Watch(root, mesh).polls(MOVES, MOVES) == {}
-        assert mesh.questions == 0
+        assert len(mesh.asked_seconds) == 0
     finally:
         mesh.end()
 
 
-def test_a_version_is_found_in_a_library_without_one_in_its_name(
-    root: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "libnccl.so.2").write_bytes(b"\0" * 9000 + b"NCCL version 2.29.2+cuda13.0\0")
-    mesh = Mesh(tmp_path, "libnccl.so.2", TORCHELASTIC_RUN_ID="run")
+def test_a_version_is_found_in_a_library_without_one_in_its_name(root: Path) -> None:
+    library = nccl_library("libnccl.so.2", "2.29.2+cuda13.0")
+    mesh = RasJob(library, TORCHELASTIC_RUN_ID="run")
     try:
         found = Watch(root, mesh).polls(MOVES)
         assert found[training.JOB_SEEN.name] == {("east", "run", "n7", "ras", "still"): 1}
@@ -321,14 +191,14 @@ def test_a_version_is_found_in_a_library_without_one_in_its_name(
         mesh.end()
 
 
-def test_nobody_is_asked_before_a_process_has_settled(root: Path, mesh: Mesh) -> None:
+def test_nobody_is_asked_before_a_process_has_settled(root: Path, mesh: RasJob) -> None:
     assert Watch(root, mesh, settled_seconds=120.0).polls(MOVES, MOVES) == {}
-    assert mesh.questions == 0
+    assert len(mesh.asked_seconds) == 0
 
 
 @pytest.mark.parametrize(("ago_seconds", "steps", "asks"), [(5, 1, 0), (90, 1, 1), (90, 0, 0)])
 def test_a_page_that_tells_of_progress_or_of_no_step_yet_saves_the_question(
-    root: Path, mesh: Mesh, ago_seconds: float, steps: int, asks: int
+    root: Path, mesh: RasJob, ago_seconds: float, steps: int, asks: int
 ) -> None:
     page = LivePage(root, rank=0, job_id="4242")
     page.replace_identity(pid=mesh.pids[0])
@@ -336,7 +206,7 @@ def test_a_page_that_tells_of_progress_or_of_no_step_yet_saves_the_question(
         page.step(1)
     page.phase("sync", ago_seconds=ago_seconds)
     found = Watch(root, mesh).polls(MOVES)
-    assert mesh.questions == asks
+    assert len(mesh.asked_seconds) == asks
     assert training.JOB_SEEN.name not in found or os.getuid() != 0
 
 
@@ -348,7 +218,7 @@ def test_a_page_that_tells_of_progress_or_of_no_step_yet_saves_the_question(
     ],
 )
 def test_a_hang_that_pages_leave_open_names_the_rank_that_nccl_names(
-    root: Path, mesh: Mesh, phases: tuple[str, ...], expected: set[tuple[str, ...]]
+    root: Path, mesh: RasJob, phases: tuple[str, ...], expected: set[tuple[str, ...]]
 ) -> None:
     for rank, phase in enumerate(phases):
         page = LivePage(root, rank=rank, job_id="4242", world_size=8)

@@ -8,8 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -152,12 +151,3 @@ class RasJob:
             each.wait()
             assert each.stdout
             each.stdout.close()
-
-
-@contextmanager
-def ras_jobs(*jobs: RasJob) -> Iterator[None]:
-    """Ends them."""
-    with ExitStack() as stack:
-        for each in jobs:
-            stack.callback(each.end)
-        yield

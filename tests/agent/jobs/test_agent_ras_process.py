@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lockstep_catalogue import Metric, agent, training
 
 from ..running_agent import eventually, get
-from .ras_ranks import RasJob, nccl_library, ras_jobs
+from .ras_ranks import RasJob, nccl_library
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of two users"),
@@ -66,6 +66,9 @@ def agent_as(
     """An agent in a command; its pid and address."""
     command = [*inside, sys.executable, "-c", PROGRAM, "agent", "--listen", "127.0.0.1:0"]
     command += ["--dir", str(root), "--state", str(root / "state"), "--node", "node-7"]
+    root.chmod(0o755)
+    (root / "state").mkdir()
+    (root / "state").chmod(0o777)
     command += ["--tick", "1s", "--hang-timeout", "5s", *options]
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(command, stderr=file)
@@ -81,11 +84,15 @@ def agent_as(
         process.wait()
 
 
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Values by name and labels."""
+
+
 @dataclass
 class Seen:
     """What the agent said, and what it took."""
 
-    values: dict[tuple[str, ...], float] = field(default_factory=dict)
+    values: Samples = field(default_factory=dict)
     log: str = ""
     scrape_seconds: float = 0.0
     memory_mib: int = 0
@@ -95,15 +102,17 @@ class Seen:
     def of(self, metric: Metric, **labels: str) -> list[dict[str, str]]:
         """Labels of the samples of a metric that are not 0."""
         found = [
-            dict(key[1:]) for key, value in self.values.items() if key[0] == metric.name and value
-        ]  # type: ignore[arg-type]
+            dict(of_sample)
+            for (name, of_sample), value in self.values.items()
+            if name == metric.name and value
+        ]
         return [each for each in found if labels.items() <= each.items()]
 
 
-def samples(url: str) -> dict[Any, float]:
+def samples(url: str) -> Samples:
     families: Any = text_string_to_metric_families
     return {
-        (sample.name, *sample.labels.items()): sample.value
+        (sample.name, tuple(sample.labels.items())): sample.value
         for family in families(get(f"{url}/metrics").text)
         for sample in family.samples
     }
@@ -147,48 +156,37 @@ HONEST_JOBS: dict[str, tuple[tuple[str, ...], str, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def seen(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """One agent beside all jobs, until each was asked, and hangs have lasted."""
-    found, folder = Seen(), tmp_path_factory.mktemp("ras")
+def _start_jobs() -> dict[str, RasJob]:
     start = partial(RasJob, nccl_library())
-    honest = {
-        name: start(inside=as_user(HONEST), SLURM_JOB_ID=str(100 + number))
-        for number, name in enumerate(HONEST_JOBS)
-    }
-    hostile = {
-        name: start(inside=as_user(HOSTILE), ranks=1, SLURM_JOB_ID=str(200 + number))
-        for number, name in enumerate(HOSTILE_ANSWERS)
-    }
-    shared = start(inside=as_user(HONEST), SLURM_JOB_ID="301")
-    second = start(inside=as_user(HONEST), SLURM_JOB_ID="302", port=shared.port)
+    jobs = {}
+    for number, (name, (polls, _, _)) in enumerate(HONEST_JOBS.items()):
+        jobs[name] = start(inside=as_user(HONEST), SLURM_JOB_ID=str(100 + number))
+        jobs[name].says(*polls)
+    for number, (name, (data, how, _)) in enumerate(HOSTILE_ANSWERS.items()):
+        jobs[name] = start(inside=as_user(HOSTILE), ranks=1, SLURM_JOB_ID=str(200 + number))
+        jobs[name].sends(data, how)
+    jobs["ranks of another's job"].says(SILENT, pids=jobs["all launched"].pids)
+    first = jobs["first on a port"] = start(inside=as_user(HONEST), SLURM_JOB_ID="301")
+    first.says(MOVES, BEHIND)
+    second = start(inside=as_user(HONEST), SLURM_JOB_ID="302", port=first.port)
+    second.says(*HONEST_JOBS["it moves"][0])
     left = start(inside=as_user(HONEST), SLURM_JOB_ID="400")
     left.says(MOVES)
     left.sends(b"", "leave", number=1)
-    jobs = (
-        honest
-        | hostile
-        | {"its port is taken": left}
-        | {"first on a port": shared, "second on a port": second}
-    )
+    return jobs | {"second on a port": second, "its port is taken": left}
+
+
+@pytest.fixture(scope="module")
+def seen(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """One agent beside all jobs, until each was asked, and hangs have lasted."""
+    found, jobs = Seen(), _start_jobs()
+    log = tmp_path_factory.mktemp("ras") / "agent.log"
+    thief = _Thief(jobs["its port is taken"])
     with ExitStack() as stack:
-        stack.enter_context(ras_jobs(*jobs.values()))
-        for name, job in honest.items():
-            job.says(*HONEST_JOBS[name][0])
-        for name, job in hostile.items():
-            data, how, _ = HOSTILE_ANSWERS[name]
-            job.sends(data, how)
-        hostile["ranks of another's job"].says(SILENT, pids=honest["all launched"].pids)
-        shared.says(MOVES, BEHIND)
-        second.says(*HONEST_JOBS["it moves"][0])
-        module_memory.chmod(0o755)
-        (module_memory / "state").mkdir(mode=0o777)
-        (module_memory / "state").chmod(0o777)
-        caps = as_user(AGENT, "sys_ptrace", "dac_read_search")
-        log = folder / "agent.log"
-        pid, url = stack.enter_context(agent_as(module_memory, *caps, log=log))
-        thief = _Thief(left)
-        stack.callback(thief.end)
+        for job in (thief, *jobs.values()):
+            stack.callback(job.end)
+        inside = as_user(AGENT, "sys_ptrace", "dac_read_search")
+        pid, url = stack.enter_context(agent_as(module_memory, *inside, log=log))
         _watch(found, url, lambda: thief.has_come() and _is_done(found, jobs))
         found.log = log.read_text(encoding="utf-8")
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
@@ -255,8 +253,8 @@ def test_an_honest_job_has_its_words_beside_hostile_ones(seen: Seen, name: str) 
     for each in missing:
         assert (each["hang_evidence"], each["node"]) == (evidence, "node-7")
         assert each["communicator"] == f"{ord('A'):016x}"
-    asked = seen.asked_seconds[name]
-    assert min(later - before for before, later in pairwise(asked)) > POLL_SECONDS - 0.1
+    questions = pairwise(seen.asked_seconds[name])
+    assert min(later - before for before, later in questions) > POLL_SECONDS - 0.1
 
 
 @pytest.mark.parametrize("name", HOSTILE_ANSWERS)

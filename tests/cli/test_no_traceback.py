@@ -188,17 +188,6 @@ def test_days_at_the_ends_of_the_calendar_are_refused(store: Path, words: tuple[
     assert words[2] in message
 
 
-def test_two_rates_for_the_same_jobs_from_the_same_day_are_refused_in_any_case(
-    store: Path, tmp_path: Path
-) -> None:
-    card = tmp_path / "card.yaml"
-    row = "{{from: 2026-01-01, gpu_model: '{}', price_per_gpu_hour: 1, currency: EUR}}"
-    card.write_text(f"rates:\n  - {row.format('*H200*')}\n  - {row.format('*h200*')}\n")
-    message = refusal("ledger", "costs", "--store", store, "--rates", card)
-    assert "rates[1]" in message
-    assert ": :" not in message
-
-
 def test_an_export_never_takes_the_place_of_a_device_or_a_pipe(store: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lockstep_ledger.billing import LINE_COLUMNS
 from lockstep_ledger.ingest.document import DeliveryError, read_delivery
@@ -20,62 +21,18 @@ from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_records.events.kinds import KINDS
 
 NOW = 1_795_000_000.0
-EAST, WEST = frozenset({"east"}), frozenset({"west"})
+SAID: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("speakers.yaml").read_text("utf-8"))
 SPEAKERS: dict[str, tuple[Grant, str, str]] = {
-    "agent_n1": (Grant(scope="agent", node="node-1", clusters=EAST), "east", "node-1"),
-    "agent_n2": (Grant(scope="agent", node="node-2", clusters=EAST), "east", "node-2"),
-    "agent_n3": (Grant(scope="agent", node="node-3", clusters=EAST), "east", "node-3"),
-    "agent_w1": (Grant(scope="agent", node="w-1", clusters=WEST), "west", "w-1"),
-    "agent_unbound_token": (Grant(scope="agent", clusters=EAST), "east", "node-5"),
-    "launcher_1042_n1": (Grant(scope="launcher", owner=1042, clusters=EAST), "east", "node-1"),
-    "launcher_1042_west": (Grant(scope="launcher", owner=1042, clusters=WEST), "west", "w-2"),
-    "launcher_no_uid": (Grant(scope="launcher", clusters=EAST), "east", "node-1"),
-    "feed_east": (Grant(scope="scheduler", clusters=EAST), "east", ""),
-    "feed_west": (Grant(scope="scheduler", clusters=WEST), "west", ""),
+    name: (Grant(**grant, clusters=frozenset({cluster})), cluster, node)
+    for name, (grant, cluster, node) in SAID["speakers"].items()
 }
 WRITERS = Tokens({name: grant for name, (grant, _, _) in SPEAKERS.items()})
-IDS = {
-    "own_1042_n1": "own-1", "own_two_nodes_1042": "own-2", "own_third_node_of_two": "own-3",
-    "own_unscheduled_1042": "own-4", "owned_2001_n1": "nb-1", "owned_2001_n2": "nb-2",
-    "noproject_2001_n1": "nb-3", "unowned_by_feed": "4400", "waiting_slurm_2001": "4242",
-    "waiting_slurm_1042": "4141", "waiting_slurm_uid_unknown": "4343",
-    "waiting_pod_2001": "team/Job/x", "west_1042": "w-job", "id_own_1042_n1_in_west": "own-1",
-    "started_by_the_same_token_unowned": "lt-1", "new_id": "new",
-}  # fmt: skip
+IDS: dict[str, str] = SAID["ids"]
 MEMBERS = frozenset({"node", "owner", "cluster", "job_id", "launcher", "time"})
-REQUIRED: dict[str, dict[str, Any]] = {
-    "job_resumed": {"step": 1}, "checkpoint_failed": {"total": 1, "outcome": "failed"},
-    "restore_failed": {"total": 1}, "goodput": {"rank_seconds": {}}, "rank_ended": {"rank": 0},
-    "node_event": {"sign": "xid"}, "attempt_ended": {"outcome": "failed"},
-    "job_finished": {"outcome": "failed"}, "resources_allocated": {"part": "p"},
-    "resources_released": {"part": "p"},
-}  # fmt: skip
 Row = tuple[str, str, str, dict[str, Any]]
 """Speaker, kind, job, and members and fields of an event."""
 STARTED, SUBMITTED = "job_started", "job_submitted"
-WORLD: tuple[Row, ...] = (
-    ("feed_east", STARTED, "own-1",
-     {"uid": 1042, "project": "vision", "num_gpus": 8, "num_nodes": 1, "nodes": ["node-1"]}),
-    ("agent_n1", STARTED, "own-1", {"owner": 1042}),
-    ("agent_n1", STARTED, "own-2", {"owner": 1042, "num_nodes": 2}),
-    ("agent_n2", STARTED, "own-2", {"owner": 1042, "num_nodes": 2}),
-    ("agent_n2", STARTED, "own-3", {"owner": 1042, "num_nodes": 2}),
-    ("agent_n3", STARTED, "own-3", {"owner": 1042, "num_nodes": 2}),
-    ("agent_n1", STARTED, "own-4", {"owner": 1042}),
-    ("feed_east", STARTED, "nb-1", {"uid": 2001, "project": "vision", "nodes": ["node-[0-1]"]}),
-    ("agent_n1", STARTED, "nb-1", {"owner": 2001}),
-    ("feed_east", STARTED, "nb-2", {"uid": 2001, "num_nodes": 1, "nodes": ["node-2"]}),
-    ("agent_n2", STARTED, "nb-2", {"owner": 2001}),
-    ("agent_n1", STARTED, "nb-3", {"owner": 2001}),
-    ("feed_east", STARTED, "4400", {}),
-    ("feed_east", SUBMITTED, "4242", {"uid": 2001, "aliases": ["slurm:lab:4242"]}),
-    ("feed_east", SUBMITTED, "4141", {"uid": 1042, "aliases": ["slurm:lab:4141"]}),
-    ("feed_east", SUBMITTED, "4343", {"aliases": ["slurm:lab:4343"]}),
-    ("feed_east", SUBMITTED, "team/Job/x",
-     {"uid": 2001, "aliases": ["kubernetes:7d1f0d3c-6f2e-4f60-9a44-0a2b9b1c7a10"]}),
-    ("feed_west", STARTED, "w-job", {"uid": 1042, "aliases": ["slurm:westlab:77"]}),
-    ("launcher_no_uid", STARTED, "lt-1", {}),
-)  # fmt: skip
+WORLD: tuple[Row, ...] = tuple((*row,) for row in SAID["world"])
 
 
 class Ledger:
@@ -92,7 +49,7 @@ class Ledger:
         event = {
             "id": event_id or f"event-{self.count}", "kind": kind, "job_id": job_id, "attempt": 0,
             "time": NOW + self.count,
-            "fields": REQUIRED.get(kind, {})
+            "fields": SAID["required"].get(kind, {})
             | {n: v for n, v in stated.items() if n not in MEMBERS and "." not in n},
         } | {n: v for n, v in stated.items() if n in MEMBERS}  # fmt: skip
         frame = {

@@ -106,6 +106,9 @@ def rates(*changes: tuple[str, str]) -> str:
     return "rates:\n" + "".join(f"  - {RATE.replace(*change)}\n" for change in (("", ""), *changes))
 
 
+TWICE = [(" currency", f" gpu_model: '{model}', currency") for model in ("*H200*", "*h200*")]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -118,6 +121,7 @@ def rates(*changes: tuple[str, str]) -> str:
         (rates(("price_per", "per")), "unknown field `per_gpu_hour`"),
         (rates((" currency: EUR", "")), "missing required field `currency`"),
         (rates(("2.10", "3")), "rates[1] has date, model and project of another"),
+        (rates(*TWICE), "rates[2] has date, model"),
         ("currency: EUR\ncurrency: USD\n", "line 2: a key twice"),
         ("rate: []", "unknown field `rate`"),
         ("rates: [", "is not YAML"),

@@ -117,23 +117,17 @@ EXPERTS = "dp_size: 8\nep_size: 4\n"
 @pytest.mark.parametrize(
     ("build", "meta"), [(sharded, ""), (tensor_parallel, ""), (expert_parallel, EXPERTS)]
 )
-def test_a_slow_rank_is_named_in_every_way_of_parallelism(
+def test_a_slow_rank_alone_is_named_in_every_way_of_parallelism(
     tmp_path: Path, build: JobBuilder, meta: str
 ) -> None:
+    even = build({}).judged(tmp_path, meta)
+    assert even.verdict.kind == "nobody", even.verdict.evidence
     coordinates = (3, 1) if build is tensor_parallel else (3, 0)
     replayed = build({coordinates: 1.5}).judged(tmp_path, meta)
     assert replayed.what_if is not None, replayed.why_not
     assert replayed.what_if.simulation_error_ratio < 0.01
     rank = 7 if build is tensor_parallel else 3
     assert (replayed.verdict.kind, replayed.verdict.ranks) == ("rank", (rank,))
-
-
-@pytest.mark.parametrize(
-    ("build", "meta"), [(sharded, ""), (tensor_parallel, ""), (expert_parallel, EXPERTS)]
-)
-def test_nobody_is_named_where_nobody_is_slow(tmp_path: Path, build: JobBuilder, meta: str) -> None:
-    replayed = build({}).judged(tmp_path, meta)
-    assert replayed.verdict.kind == "nobody", replayed.verdict.evidence
 
 
 STAGES, CHUNKS, STEPS = 2, 2, 4

@@ -112,12 +112,6 @@ def test_two_slow_ranks_that_share_neither_stage_nor_replica_are_both_named(tmp_
     assert (verdict.kind, verdict.ranks) == ("rank", (1, 10))
 
 
-def test_a_node_whose_ranks_are_all_slow_is_named(tmp_path: Path) -> None:
-    job = SyntheticTrace(replicas=16, slow=dict.fromkeys(range(4, 8), 1.5), ranks_on_node=4)
-    verdict = judged(job, tmp_path).verdict
-    assert (verdict.kind, verdict.group, verdict.ranks) == ("group", "node-0001", (4, 5, 6, 7))
-
-
 def test_with_one_rank_a_stage_no_cause_is_claimed(tmp_path: Path) -> None:
     verdict = judged(SyntheticTrace(replicas=1, slow={1: 1.5}), tmp_path).verdict
     assert (verdict.group, verdict.ranks, verdict.cause) == ("stage 1", (1,), None)
@@ -154,24 +148,15 @@ def test_without_a_complete_step_the_reason_stands_where_the_answer_would(tmp_pa
     assert "cannot be replayed" in (replayed.why_not or "")
 
 
-PUBLISHED_CAUSES = (
-    Path(__file__).parents[2] / "fixtures" / "straggler-bytedance" / "trace-ST.parquet"
-)
 LAYOUTS = [(4, 4), (2, 2), (1, 4), (8, 1), (8, 2)]
-
-
-def traced(job: SyntheticTrace, folder: Path) -> OperationTrace:
-    path = folder / "trace.parquet"
-    pq.write_table(job.table(), path)
-    return read_trace(path)
 
 
 @pytest.fixture(name="trace", params=["published", *LAYOUTS], ids=str)
 def _trace(request: pytest.FixtureRequest, tmp_path: Path) -> OperationTrace:
     if request.param == "published":
-        return read_trace(PUBLISHED_CAUSES)
+        return read_trace(PUBLISHED / "trace-ST.parquet")
     replicas, stages = request.param
-    return traced(SyntheticTrace(replicas=replicas, stages=stages), tmp_path)
+    return trace_of(SyntheticTrace(replicas=replicas, stages=stages), tmp_path)
 
 
 @pytest.mark.parametrize("rank", matrix(range(4), 2))
@@ -228,7 +213,7 @@ def test_uneven_batches_a_heavy_stage_and_a_slow_rank_are_told_apart(
     verdicts = {}
     for case, (options, _) in CASES.items():
         job = SyntheticTrace(stages=stages, replicas=replicas, seed=seed, **options)
-        verdict = replay_trace(traced(job, tmp_path)).verdict
+        verdict = replay_trace(trace_of(job, tmp_path)).verdict
         named = verdict.group if verdict.kind == "group" else verdict.ranks
         verdicts[case] = (verdict.kind, named, verdict.cause)
     assert verdicts == {case: expected for case, (_, expected) in CASES.items()}
@@ -245,8 +230,8 @@ def test_uneven_batches_a_heavy_stage_and_a_slow_rank_are_told_apart(
 def test_advice_fits_the_cause(
     tmp_path: Path, options: dict[str, Any], advised: str, not_advised: str
 ) -> None:
-    traced(SyntheticTrace(**options), tmp_path)
-    recording = read_source(str(tmp_path / "trace.parquet"), ReadOptions())
+    trace_of(SyntheticTrace(**options), tmp_path)
+    recording = read_source(str(tmp_path / "job.parquet"), ReadOptions())
     assert isinstance(recording, Recording)
     text = " ".join(step_advice(analyse(recording)))
     assert advised in text

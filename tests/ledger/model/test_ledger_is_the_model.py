@@ -1,17 +1,47 @@
 """Every ledger agrees with the independent model, however the events of a history reach it."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from .comparison import Player
 from .deliveries import MODES, Mode, all_orders, deliver, last_moment
-from .histories import make_history, make_two_slurms
+from .histories import BASE_SECONDS, CLUSTER, make_history, make_two_slurms
 from .job_history import Settings
-from .small_jobs import LARGER_JOBS, SMALL_JOBS
 from .store_ledger import StoreLedger, postgres_ledger, sqlite_ledger
 from .truth import Message
+
+
+def _read(number: int, row: list[Any]) -> Message:
+    sender, seconds, kind, attempt, *rest = row
+    fields: dict[str, Any] = dict(*rest)
+    time, (node, _, launcher) = BASE_SECONDS + seconds, sender.partition("/")
+    event: Mapping[str, Any] = {
+        "version": 1,
+        "id": f"small-{number}",
+        "kind": kind,
+        "job_id": fields.pop("job_id", "small"),
+        "attempt": attempt,
+        "time": time,
+        "node": node,
+        "cluster": CLUSTER,
+        "fields": fields,
+        **({"launcher": launcher} if launcher else {}),
+    }
+    return Message(sender=node or "scheduler", clock_offset=0.0, true_time=time, event=event)
+
+
+SMALL_JOBS, LARGER_JOBS = (
+    {name: tuple(map(_read, range(len(rows)), rows)) for name, rows in jobs.items()}
+    for jobs in yaml.safe_load(
+        Path(__file__).with_name("small_jobs.yaml").read_text(encoding="utf-8")
+    ).values()
+)
+
 
 SETTINGS = Settings()
 JOBS = SMALL_JOBS | LARGER_JOBS

@@ -21,18 +21,20 @@ from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_records.events.kinds import KINDS
 
 NOW = 1_795_000_000.0
-SAID: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("speakers.yaml").read_text("utf-8"))
+STATEMENTS: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("speakers.yaml").read_text("utf-8")
+)
 SPEAKERS: dict[str, tuple[Grant, str, str]] = {
     name: (Grant(**grant, clusters=frozenset({cluster})), cluster, node)
-    for name, (grant, cluster, node) in SAID["speakers"].items()
+    for name, (grant, cluster, node) in STATEMENTS["speakers"].items()
 }
 WRITERS = Tokens({name: grant for name, (grant, _, _) in SPEAKERS.items()})
-IDS: dict[str, str] = SAID["ids"]
+IDS: dict[str, str] = STATEMENTS["ids"]
 MEMBERS = frozenset({"node", "owner", "cluster", "job_id", "launcher", "time"})
 Row = tuple[str, str, str, dict[str, Any]]
 """Speaker, kind, job, and members and fields of an event."""
 STARTED, SUBMITTED = "job_started", "job_submitted"
-WORLD: tuple[Row, ...] = tuple((*row,) for row in SAID["world"])
+WORLD: tuple[Row, ...] = tuple((*row,) for row in STATEMENTS["world"])
 
 
 class Ledger:
@@ -49,7 +51,7 @@ class Ledger:
         event = {
             "id": event_id or f"event-{self.count}", "kind": kind, "job_id": job_id, "attempt": 0,
             "time": NOW + self.count,
-            "fields": SAID["required"].get(kind, {})
+            "fields": STATEMENTS["required"].get(kind, {})
             | {n: v for n, v in stated.items() if n not in MEMBERS and "." not in n},
         } | {n: v for n, v in stated.items() if n in MEMBERS}  # fmt: skip
         frame = {

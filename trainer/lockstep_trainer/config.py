@@ -216,8 +216,8 @@ class TrainConfig(Parallelism):
     fault: tuple[str, ...] = flag(
         (),
         click.STRING,
-        "Fault to inject, as KIND:rank=R,step=S,..., or @FILE for a TOML file with tables "
-        "[[fault]]; repeatable. docs/faults.md lists kinds and values.",
+        "Fault to inject, as KIND:rank=R,step=S,...; repeatable. docs/faults.md lists kinds and "
+        "values.",
     )
     fault_seed: int = flag(
         0, NOT_NEGATIVE, "Seed of the ranks and steps that a fault leaves to chance."

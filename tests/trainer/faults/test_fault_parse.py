@@ -20,16 +20,6 @@ def test_a_fault_is_in_one_step_of_the_first_attempt_by_default() -> None:
     assert not fault.concerns(1, 0)
 
 
-def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:
-    path = tmp_path / "faults.toml"
-    path.write_text(
-        '[[fault]]\nkind = "stop"\nrank = 1\nstep = 3\nduration = "2500ms"\n'
-        '[[fault]]\nkind = "slow-loader"\nrank = "all"\nstep = 4\nuntil = "end"\n'
-    )
-    flags = ("stop:rank=1,step=3,duration=2500ms", "slow-loader:rank=all,step=4,until=end")
-    assert faults(f"@{path}") == faults(*flags)
-
-
 def test_ranks_and_steps_left_to_chance_depend_on_the_seed_alone() -> None:
     drawn = {
         seed: faults("kill:rank=any,step=10..40", "stop:rank=any,step=any", seed=seed)
@@ -49,13 +39,6 @@ def test_a_fault_of_all_attempts_concerns_its_rank_alone_and_one_of_all_ranks_ea
     assert faults_of(slow, World(rank=0, size=2)) == ()
     (nan,) = faults_of(TrainConfig(fault=("nan-loss:rank=all,step=2",)), World(rank=1, size=2))
     assert (nan.kind, nan.step, nan.until) == ("nan-loss", 2, 3)
-
-
-def test_flags_and_files_are_numbered_in_the_order_of_the_command_line(tmp_path: Path) -> None:
-    path = tmp_path / "faults.toml"
-    path.write_text('[[fault]]\nkind = "kill"\nrank = "any"\nstep = "any"\n')
-    stop, kill = "stop:rank=0,step=1", "kill:rank=any,step=any"
-    assert faults(stop, f"@{path}") == faults(stop, kill)
 
 
 @pytest.mark.parametrize(
@@ -87,27 +70,6 @@ def test_an_invalid_fault_is_refused_in_one_sentence(text: str, sentence: str) -
         faults(text)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("fault = 3", "has 'fault'; it may have tables [[fault]] alone"),
-        ("seed = 3", "has 'seed'; it may have tables [[fault]] alone"),
-        ("[[fault]", "is not TOML"),
-        ('[[fault]]\nkind = "kill"\nrank = 9\nstep = 1', "fault 1: rank 9 is outside the world"),
-        (None, "it cannot be read: No such file or directory"),
-    ],
-)
-def test_an_invalid_file_is_refused_in_one_sentence(
-    content: str | None, sentence: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "faults.toml"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(ValueError, match="--fault @") as raised:
-        faults(f"@{path}")
-    assert sentence in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Reads faults from ``--fault`` and from TOML files, and draws by the seed what is left to chance.
+"""Reads faults from ``--fault``, and draws by the seed what is left to chance.
 
-A fault is ``KIND:rank=R,step=S,...``. ``@FILE`` names a TOML file, in which a fault is a table
-``[[fault]]`` with ``kind`` and the same names. ``rank`` and ``step`` may be ``any``, and ``step`` a
-range such as ``10..20``.
+A fault is ``KIND:rank=R,step=S,...``; ``rank`` and ``step`` may be ``any``, and ``step`` a range
+such as ``10..20``.
 """
 
 import os
@@ -11,12 +10,10 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 
-from lockstep_records.text.documents import read_toml
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.kind import Fault, Kind, Target, Value
@@ -47,48 +44,26 @@ def read_each(
 ) -> tuple[T, ...]:
     """What is read of every fault, by its words and by chance; raises as ``parse_all``."""
     faults = []
-    for number, (source, words) in enumerate(split_faults(texts)):
+    for number, text in enumerate(texts):
         # One generator per fault: a fault added after it does not change what it draws.
         chance = random.Random(f"{seed}/{number}")
         try:
-            faults.append(read(words, chance))
+            faults.append(read(_words(text), chance))
         except ValueError as error:
-            raise ValueError(f"{source}: {error}") from error
+            raise ValueError(f"--fault {text!r}: {error}") from error
     return tuple(faults)
 
 
-def split_faults(texts: Iterable[str]) -> Iterator[tuple[str, Words]]:
-    """The words of every fault, each with the flag or table that it stands in; or ValueError."""
-    for text in texts:
-        if text.startswith("@"):
-            for number, table in enumerate(_read_tables(Path(text[1:])), start=1):
-                yield f"--fault {text}, fault {number}", _words(table.items())
-            continue
-        kind, _, rest = text.partition(":")
-        pairs = [pair.partition("=") for pair in rest.split(",")] if rest else []
-        yield f"--fault {text!r}", _words([("kind", kind)] + [(k, v) for k, _, v in pairs])
-
-
-def _words(pairs: Iterable[tuple[str, Any]]) -> Words:
-    words: dict[str, str] = {}
-    for name, value in pairs:
+def _words(text: str) -> Words:
+    """The words of a fault, its kind among them."""
+    kind, _, rest = text.partition(":")
+    words = {"kind": kind.strip()}
+    for pair in rest.split(",") if rest else ():
+        name, _, value = map(str.strip, pair.partition("="))
         if name in words:
-            raise ValueError(f"a --fault has {name}={value} and {name}={words[name]}; give one")
-        words[name.strip()] = str(value).strip()
+            raise ValueError(f"it has {name}={value} and {name}={words[name]}; give one")
+        words[name] = value
     return words
-
-
-def _read_tables(path: Path) -> list[dict[str, Any]]:
-    try:
-        document = read_toml(path)
-    except ValueError as error:
-        raise ValueError(f"--fault @{path}: {error}") from error
-    tables = document.pop("fault", [])
-    are_tables = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
-    if document or not are_tables:
-        unexpected = next(iter(document), "fault")
-        raise ValueError(f"--fault @{path} has {unexpected!r}; it may have tables [[fault]] alone")
-    return list(tables)
 
 
 class FaultReader:

@@ -15,6 +15,7 @@ from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.cluster_state import ClusterState
 from lockstep_ledger.feeds.kubernetes.follower import Follower
 from lockstep_ledger.feeds.kubernetes.job_events import EventWriter, Job
+from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
 from lockstep_ledger.feeds.kubernetes.objects import FOLLOWED, PODS, Kind, Reference, discover
 from lockstep_ledger.feeds.kubernetes.pods import unseen
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, Failure, ServerError
@@ -38,7 +39,7 @@ class Feed:
         self,
         server: ApiServer,
         ledger: delivery.LedgerClient,
-        lease: delivery.Lease,
+        lease: Lease,
         ending: threading.Event,
         *,
         namespaces: tuple[str, ...] = (),
@@ -63,7 +64,7 @@ class Feed:
         try:
             renewed = 0.0
             while not self._ending.wait(_TICK_SECONDS):
-                if time.monotonic() - renewed > delivery.RENEW_SECONDS:
+                if time.monotonic() - renewed > RENEW_SECONDS:
                     renewed = time.monotonic()
                     if not self.lease.hold(self._delivered_until()):
                         _log.warning("lease=lost")

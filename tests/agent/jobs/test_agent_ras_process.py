@@ -286,3 +286,36 @@ def test_none_of_it_costs_the_agent_its_memory_or_its_scrapes(seen: Seen) -> Non
     assert not seen.of(agent.COLLECTOR_FAILURES)
     outcomes = {each[agent.RAS_OUTCOME.name] for each in seen.of(agent.RAS_QUESTIONS)}
     assert outcomes == set(agent.RAS_OUTCOME.values)
+
+
+# What an agent of no privileges sees with some, and without which it says that something is unseen.
+CAPABILITIES = {
+    ("sys_ptrace", "dac_read_search"): ("job", set[str]()),
+    ("sys_ptrace",): ("local", {"DAC_READ_SEARCH"}),
+    ("dac_read_search",): (None, {"SYS_PTRACE"}),
+    (): (None, {"SYS_PTRACE", "DAC_READ_SEARCH"}),
+}
+
+
+@pytest.mark.parametrize("held", CAPABILITIES, ids="+".join)
+def test_agent_and_doctor_say_what_a_missing_capability_costs(
+    memory: Path, tmp_path: Path, held: tuple[str, ...]
+) -> None:
+    job_id, missing = CAPABILITIES[held]
+    inside, log = as_user(AGENT, *held), tmp_path / "agent.log"
+    job = RasJob(nccl_library(), port=28028, inside=as_user(HONEST), TORCHELASTIC_RUN_ID="job")
+    job.says(MOVES, BEHIND)
+    with ExitStack() as stack:
+        stack.callback(job.end)
+        _, url = stack.enter_context(agent_as(memory, *inside, log=log))
+        found = Seen()
+        _watch(found, url, lambda: bool(found.of(training.HANG_MISSING)) or job_id is None)
+    jobs = {each["job_id"].partition("-")[0] for each in found.of(training.HANG_MISSING)}
+    assert jobs == ({job_id} if job_id else set())
+    assert {each["rank"] for each in found.of(training.HANG_MISSING)} == (
+        {"3"} if job_id else set()
+    )
+    doctor = [*inside, sys.executable, "-m", "lockstep_cli.main", "doctor", "--duration", "200ms"]
+    done = subprocess.run(doctor, capture_output=True, text=True, check=False, timeout=60)
+    for words in (log.read_text(encoding="utf-8"), done.stdout):
+        assert set(re.findall(r"without CAP_(\w+)", words)) == missing

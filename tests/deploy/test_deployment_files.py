@@ -218,6 +218,14 @@ def test_the_unit_may_write_only_its_state_and_has_one_capability() -> None:
     assert unit["DevicePolicy"] == ["closed"]
 
 
+def test_the_capabilities_for_nccl_are_those_that_an_agent_was_tried_with() -> None:
+    patch = (DEPLOY / "kubernetes/components/nccl-status/agent.yaml").read_text(encoding="utf-8")
+    held = {"DAC_READ_SEARCH", *(each["value"] for each in yaml.safe_load(patch))}
+    lines = UNIT.with_name("lockstep-agent-nccl.conf").read_text(encoding="utf-8").splitlines()
+    settings = [line.partition("=") for line in lines if line.startswith(("Cap", "Amb"))]
+    assert [value.replace("CAP_", "").split() for *_, value in settings] == [sorted(held)[::-1]] * 2
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on PATH")
 def test_systemd_has_no_complaint_and_reports_a_small_exposure(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name

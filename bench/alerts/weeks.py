@@ -25,10 +25,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from alerts.situations.expand import Paging, shipped
 from alerts.situations_second.judge import (
-    AT_RISK,
-    BLIND,
-    CLUSTER,
-    LOSING,
     NOT_PROGRESSING,
     Case,
     Expectation,
@@ -36,10 +32,10 @@ from alerts.situations_second.judge import (
     firing_of,
     heard,
     judged,
-    page,
 )
-from alerts.situations_second.world import World, job
+from alerts.situations_second.world import World
 
+LOSING, AT_RISK, CLUSTER, BLIND = "JobLosing", "WorkAtRisk", "ClusterLosing", "Blind"
 HOURS, WINDOWS = 5.0, 18
 PAIRS, SINGLES = "ABCD", "EFGH"  # jobs of two nodes, and of one
 JOBS = PAIRS + SINGLES
@@ -138,11 +134,11 @@ def windows(seed: int) -> list[Case]:
 
 def _world(chance: random.Random) -> World:
     jobs = {
-        name: job(
-            2 if name in PAIRS else 1,
-            step=chance.choice(STEPS),
-            checkpoint=chance.choice(CHECKPOINTS),
-        )
+        name: {
+            "count": 2 if name in PAIRS else 1,
+            "step": chance.choice(STEPS),
+            "checkpoint": chance.choice(CHECKPOINTS),
+        }
         for name in JOBS
     }
     return World(jobs, idle=3).notebook("n13", 2)
@@ -175,7 +171,8 @@ def _window(name: str, faults: list[str], events: list[str], chance: random.Rand
 
 def _expected(fault: str, job_id: str, at: float) -> Expectation:
     # Work at risk counts from the last checkpoint, which is older than the fault.
-    return page(FAULTS[fault].kinds, job_id, at, FAULTS[fault].within)
+    about = {"job_id": job_id} if job_id else {}
+    return Expectation(FAULTS[fault].kinds, about, at, FAULTS[fault].within)
 
 
 def evaluate(case: Case, paging: Paging) -> Verdict:

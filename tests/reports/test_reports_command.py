@@ -322,7 +322,7 @@ def test_the_command_exports_or_says_in_one_sentence_why_not(job: Path, tmp_path
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests/fixtures"
-SOURCES = {
+SOURCES: dict[str, str | Path] = {
     "operations": "straggler-bytedance/trace-ST.parquet",
     "log": "joblogs/gpu_oom_one_rank_others_time_out.log",
     "flight_recorder": "flight-recorder-nvrx/lock_gil_1st",

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from alerts.situations.expand import shipped
 from alerts.situations.ruler import EPOCH, Ruler, prometheus
-from alerts.situations_second.world import World, job
+from alerts.situations_second.world import World
 from rich.console import Console
 
 from alerts.situations.fleet import build
@@ -14,7 +14,7 @@ from lockstep_reports.top.cluster import ClusterSnapshot, ClusterSource
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> ClusterSnapshot:
-    world = World({"A": job(2), "B": job(2), "C": job(2)}, idle=1)
+    world = World({name: {"count": 2} for name in "ABC"}, idle=1)
     world.hang("B", 20).straggler("C", at=20)
     series = build(world.situation("cluster", 1), 60.0, 3600.0)
     with (

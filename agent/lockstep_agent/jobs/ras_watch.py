@@ -247,10 +247,11 @@ class RasWatch:
         own = frozenset((each.pid, each.start_ticks) for each in processes if each.job_id == job_id)
         if job.processes and not own & job.processes:  # started again under its id
             job.history, job.longest_stop_seconds = LaunchHistory(), 0.0
-        job.processes, job.answered_seconds = own, self._clock()
-        now, before = self._clock(), job.history.moved_seconds
+        now, before, newest = self._clock(), job.history.moved_seconds, job.answered_seconds
+        job.processes, job.answered_seconds = own, now
         job.history.ingest(answer, now)
-        if before is not None and job.history.moved_seconds == now:
+        # A stop shows in two answers; where each has moved there was none to speak of.
+        if before is not None and before < newest and job.history.moved_seconds == now:
             job.longest_stop_seconds = max(job.longest_stop_seconds, now - before)
 
     def _views(self, processes: list[NcclProcess], pages: _Pages, now: float) -> Iterator[RasJob]:

@@ -69,6 +69,27 @@ while True:
 """
 
 
+_PROGRAM = """
+from lockstep_agent.collectors.jobs import ras
+from lockstep_agent.jobs import ras_watch
+from lockstep_agent.sources import nccl_processes, ras_socket
+from lockstep_cli.main import main
+ras.POLL_SECONDS = ras_watch.POLL_SECONDS = POLL
+ras_watch._TURN_SECONDS = ras_socket.ask.__kwdefaults__["limit_seconds"] = ANSWER
+find = nccl_processes.NcclProcesses.__init__
+find.__defaults__ = tuple(
+    0.0 if each == nccl_processes.SETTLED_SECONDS else each for each in find.__defaults__
+)
+main()
+"""
+
+
+def agent_program(poll_seconds: float, answer_seconds: float) -> tuple[str, ...]:
+    """The program itself, with these periods, which asks processes from their birth on."""
+    text = _PROGRAM.replace("POLL\n", f"{poll_seconds}\n").replace("ANSWER", f"{answer_seconds}")
+    return (sys.executable, "-c", text)
+
+
 @cache
 def nccl_library(name: str = "libnccl.so.2.28.9", version: str = "") -> Path:
     """A library of that name, which holds the words by which NCCL tells its version."""

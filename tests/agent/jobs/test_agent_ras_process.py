@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lockstep_catalogue import Metric, agent, training
 
 from ..running_agent import eventually, get
-from .ras_ranks import RasJob, nccl_library
+from .ras_ranks import RasJob, agent_program, nccl_library
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of two users"),
@@ -36,20 +36,6 @@ MOVES, BEHIND, SILENT = "A: 5 5 5 5 5 5 5 5", "A: 7 7 7 6 7 7 7 7", "A: 7 7 7 x 
 POLL_SECONDS = 3.0
 MEMORY_MIB = 128  # MemoryHigh of the unit: beyond it the kernel slows the agent down
 SCRAPE_SECONDS = 3.0
-# The program itself, with other periods.
-PROGRAM = """
-from lockstep_agent.collectors.jobs import ras
-from lockstep_agent.jobs import ras_watch
-from lockstep_agent.sources import nccl_processes, ras_socket
-from lockstep_cli.main import main
-ras.POLL_SECONDS = ras_watch.POLL_SECONDS = 3.0
-ras_watch._TURN_SECONDS, ras_socket.ask.__kwdefaults__["limit_seconds"] = 1.5, 1.5
-nccl_processes.NcclProcesses.__init__.__defaults__ = tuple(
-    0.0 if each == nccl_processes.SETTLED_SECONDS else each
-    for each in nccl_processes.NcclProcesses.__init__.__defaults__
-)
-main()
-"""
 
 
 def as_user(user: int, *capabilities: str) -> tuple[str, ...]:
@@ -64,7 +50,7 @@ def agent_as(
     root: Path, *inside: str, log: Path, options: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, str]]:
     """An agent in a command; its pid and address."""
-    command = [*inside, sys.executable, "-c", PROGRAM, "agent", "--listen", "127.0.0.1:0"]
+    command = [*inside, *agent_program(POLL_SECONDS, 1.5), "agent", "--listen", "127.0.0.1:0"]
     command += ["--dir", str(root), "--state", str(root / "state"), "--node", "node-7"]
     root.chmod(0o755)
     (root / "state").mkdir()

@@ -5,12 +5,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent.jobs.ras_ranks import RasJob, agent_program, nccl_library
 
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import eq, select
@@ -30,7 +31,7 @@ def lockstep(*words: object) -> str:
 
 
 @contextmanager
-def watched(root: Path, folder: Path) -> Iterator[Path]:
+def watched(root: Path, folder: Path, program: Sequence[str] = LOCKSTEP) -> Iterator[Path]:
     """An agent of the node, Prometheus, Alertmanager and the pager; the pages of the latter."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -38,7 +39,7 @@ def watched(root: Path, folder: Path) -> Iterator[Path]:
     options = ("--dir", str(root), "--state", str(folder / "state"), "--node", "node-7")
     intervals = ("--tick", "1s", "--hang-timeout", "5s")
     agent = subprocess.Popen(
-        [*LOCKSTEP, "agent", "--listen", address, *options, *intervals], stderr=subprocess.DEVNULL
+        [*program, "agent", "--listen", address, *options, *intervals], stderr=subprocess.DEVNULL
     )
     try:
         fast = ("--interval", "1s", "--group-interval", "1s")
@@ -91,3 +92,22 @@ def test_a_hang_without_a_line_is_paged_within_a_minute_with_rank_and_node(
     assert "job" in jobs
     assert (len(seen), unobserved) == (1, [])
     assert "Lockstep: job</h1>" in board.read_text(encoding="utf-8")
+
+
+@pytest.mark.server
+@pytest.mark.timeout(300)
+def test_a_hang_that_only_the_socket_of_nccl_shows_is_paged_with_rank_node_and_communicator(
+    root: Path, tmp_path: Path
+) -> None:
+    job = RasJob(nccl_library(), TORCHELASTIC_RUN_ID="job")
+    job.says("A: 5 5 5 5 5 5 5 5", "A: 6 6 6 6 6 6 6 6", "A: 9 9 8 9 9 9 9 9")
+    try:
+        # At the shipped periods: two answers that are alike take half a minute.
+        with watched(root, tmp_path, agent_program(30.0, 15.0)) as pages:
+            text = json.dumps(firing(pages, 180))
+            paged_seconds = time.monotonic() - job.asked_seconds[2]
+    finally:
+        job.end()
+    assert f"rank {MISSING} on node-7" in text
+    assert f"communicator {ord('A'):016x}" in text
+    assert paged_seconds < 60, paged_seconds

@@ -27,22 +27,6 @@ def test_xids_are_read_in_all_forms_that_drivers_write(text: str, label: str) ->
     assert label in finding.labels
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "mlx5_core 0000:5c:00.0 eth2: Link up",
-        "usb 1-1: device descriptor read",
-        "NVRM: GPU at PCI:0000:9b:00: GPU-509665ad-b600-ac93-3616-d754b23d636d",
-        "nvidia-nvswitch2: SXid (PCI:0000:86:00.0): 12028, Data {0x1, 0x2}",
-    ],
-)
-def test_a_message_of_no_concern_is_none(text: str) -> None:
-    assert match_message("kernel", text) is None
-
-
-XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus."
-
-
 # By somebody who had not read the code, in the forms of kernels 5.4 to 6.18: what may come of a
 # record, and the record. Processes, files, arguments and facilities of users stand in them.
 RECORDS = [
@@ -103,23 +87,6 @@ def test_no_text_of_a_process_makes_a_message_of_a_driver(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        # Lines of others, which no kernel wrote.
-        f"Feb 23 16:24:18 node-7 train[4711]: {XID}",
-        f"Feb 23 16:24:18 node-7 train: kernel: {XID}",
-        f"2025-01-17T15:36:15+0000 node-7 train[1]: {XID}",
-        f"12,100,1000000,-;{XID}",
-        f"user  :notice: [1.0] {XID}",
-        f"<13>[1.0] {XID}",
-    ],
-)
-def test_text_that_a_process_chooses_is_no_message_of_a_driver(line: str) -> None:
-    message = parse_line(line, 99.0)
-    assert message is None or match_message("kernel", message.text) is None
-
-
-@pytest.mark.parametrize(
     ("text", "facts"),
     [
         (
@@ -144,23 +111,6 @@ def test_a_hostile_name_of_a_process_changes_no_other_fact(
     finding = match_message("kernel", text)
     assert finding is not None
     assert facts.items() <= finding.facts.items()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "pcieport 0000:00:1c.5: AER: Multiple Uncorrected (Fatal) error received: 0000:00:1c.5",
-        "mlx4_en: eth0: Link Down",
-        "bnxt_en 0000:3b:00.0 ens1f0np0: NIC Link is Down",
-        "ice 0000:17:00.0 eth3: NETDEV WATCHDOG: CPU: 7: transmit queue 0 timed out 5000 ms",
-        "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3",
-        "rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 3-... }",
-        "NVRM: GPU at 0000:3b:00.0 has fallen off the bus.",
-        "Lustre: scratch-OST0001-osc-ff11: Connection to scratch-OST0001 (at 10.0.0.1) was lost",
-    ],
-)
-def test_messages_of_other_drivers_and_kernels_are_found(text: str) -> None:
-    assert match_message("kernel", text) is not None
 
 
 def test_no_message_takes_long_to_match() -> None:

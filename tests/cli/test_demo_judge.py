@@ -40,8 +40,12 @@ def holds(truth: Truth, claims: Claims) -> bool:
     return all(finding.holds for finding in judge(truth, claims))
 
 
-def test_the_truth_told_in_time_holds() -> None:
+def test_the_truth_told_in_time_holds_and_a_slow_loader_shows_as_the_data_phase() -> None:
     assert holds(TRUTH, RIGHT)
+    pages = (replace(FIRING, phase="data"), replace(RESOLVED, phase="data"))
+    verdict = {**VERDICT, "phase": "data"}
+    claims = Claims(pages=pages, verdict=verdict, headline="Rank 2 was slow in data.")
+    assert holds(replace(TRUTH, phase="loader"), claims)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +87,6 @@ def test_a_healthy_run_needs_no_page_and_nobody() -> None:
     assert not holds(healthy, RIGHT)
 
 
-def test_a_slow_loader_shows_as_the_data_phase() -> None:
-    truth = replace(TRUTH, phase="loader")
-    pages = (replace(FIRING, phase="data"), replace(RESOLVED, phase="data"))
-    claims = replace(RIGHT, pages=pages, verdict={**VERDICT, "phase": "data"})
-    assert holds(truth, replace(claims, headline="Rank 2 was slow in data."))
-
-
 def test_claims_are_read_from_the_files_of_pager_and_report(tmp_path: Path) -> None:
     (tmp_path / "stack").mkdir()
     alert = {
@@ -129,7 +126,4 @@ def test_the_same_seed_draws_the_same_script_and_any_rank_can_be_drawn() -> None
     assert drawn(3) == drawn(3)
     assert {drawn(seed)[0] for seed in range(40)} == {0, 1, 2, 3}
     assert len({drawn(seed)[1] for seed in range(40)}) > 20
-
-
-def test_a_healthy_script_gives_the_trainer_no_fault_flags() -> None:
     assert fault_flags(draw_script(random.Random(1), 0.1, 4, ("none", "backward"), WINDOWS)) == ()

@@ -21,20 +21,6 @@ def launcher_story() -> Story:
     return Story(job_id="run-7", now=BEGIN + 11).start(num_nodes=1, num_gpus=8, aliases=ALIAS)
 
 
-def test_nobody_joins_a_job_of_another_user() -> None:
-    own = [replace(event, owner=1001) for event in checked(launcher_story())]
-    thief = Story(job_id="mine", now=BEGIN + 12).start(aliases=ALIAS)
-    theft = [replace(event, owner=1002) for event in checked(thief)]
-    replay = Replay(scheduler_story())
-    for batch in (own, theft):
-        replay.writer.write([Submission(batch)])
-    with replay.engine.connect() as connection:
-        [row] = queries.find_job(connection, "4242", "east")
-        assert (row.owner, row.number) == (1001, 1)
-        [other] = queries.find_job(connection, "mine", "east")
-        assert (other.owner, other.job_id) == (1002, "mine")
-
-
 def test_a_user_that_the_scheduler_names_has_the_job_before_all_others() -> None:
     """Ids of a scheduler can be guessed; who guesses one first gets nothing by it."""
     thief = Story(job_id="4242", now=BEGIN + 5).add("node_event", sign="xid")

@@ -3,7 +3,7 @@
 Versions 4.0 to 4.2 and RCCL's 5.0 repeat header and metadata in each line. From 4.3 on they stand
 in the line of ``dump_stats`` alone, and the lines that it counts belong to it: what is beyond them,
 or before the first of such lines, is of nobody and left out. Formats:
-docs/decisions/0037-watching-without-lines.md.
+docs/decisions/0038-nccl-plugin.md.
 """
 
 import math
@@ -55,7 +55,7 @@ class _Collective(
     sequence: _Count
     size_bytes: _Count
     micros: float
-    bandwidth: float | None = None
+    bandwidth: float = math.nan
     trace: _Trace | None = None
 
 
@@ -75,8 +75,24 @@ class _PointToPoint(
     sequence: _Count
     size_bytes: _Count
     micros: float
-    bandwidth: float | None = None
+    bandwidth: float = math.nan
     trace: _Trace | None = None
+
+
+Operation = _Collective | _PointToPoint
+"""``sequence`` counts in the family; ``micros`` are from the begin of its kernel to the end, the wait
+for others included; ``bandwidth`` is as recorded, in GB/s, NaN without one."""
+
+
+def ended(operation: Operation) -> float:
+    """When the end of the last channel was noticed, by the clock of the host.
+
+    Microseconds since the epoch; NaN without a trace, and where no end was.
+    """
+    if operation.trace is None:
+        return math.nan
+    events = operation.trace.kernel_events
+    return max((kernel.kernel_stop_ts for kernel in events), default=0.0) or math.nan
 
 
 class _Stats(msgspec.Struct, gc=False):
@@ -115,24 +131,15 @@ class Family(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Operations as a rank recorded them; lists [operations], for there may be millions.
+    """Operations in the order of the file.
 
     Attributes:
-        family: index in ``InspectorFile.families``.
-        sequence: number among those of its family.
-        micros: from the begin of its kernel to the end, the wait for others included.
-        bandwidth: recorded bandwidth in GB/s; NaN without one.
-        ended: when the end was noticed, by the clock of the host: microseconds since the epoch; NaN
-            without a trace.
-        written: when it was written, in the same way.
+        family: index of each in ``InspectorFile.families``.
+        written: when each was written, by the clock of the host: microseconds since the epoch.
     """
 
     family: list[int]
-    sequence: list[int]
-    size_bytes: list[int]
-    micros: list[float]
-    bandwidth: list[float]
-    ended: list[float]
+    operations: list[Operation]
     written: list[float]
 
 
@@ -172,7 +179,8 @@ class InspectorFile:
 
     def read(self, block: bytes) -> Batch:
         """The operations of a block."""
-        headers, metadata, operations = [], [], []
+        # Three lists: a tuple an operation would keep the garbage collector busy.
+        headers, origins, operations = list[_Header](), list[_Metadata](), list[Operation]()
         for line in self._lines(block):
             if line.dump_stats is not None:
                 self._begin_dump(line)
@@ -186,23 +194,16 @@ class InspectorFile:
                 self._num_left -= 1
             if operation is not None:
                 headers.append(header)
-                metadata.append(origin)
+                origins.append(origin)
                 operations.append(operation)
-        if metadata and not self.hostname:
-            self.hostname, self.pid = metadata[0].hostname, metadata[0].pid
+        if origins and not self.hostname:
+            self.hostname, self.pid = origins[0].hostname, origins[0].pid
         families = self._families
-        return Batch(
-            family=[
-                families[h.id, h.rank, h.n_ranks, o.function, type(o) is _Collective]
-                for h, o in zip(headers, operations, strict=True)
-            ],
-            sequence=[o.sequence for o in operations],
-            size_bytes=[o.size_bytes for o in operations],
-            micros=[o.micros for o in operations],
-            bandwidth=[math.nan if o.bandwidth is None else o.bandwidth for o in operations],
-            ended=[math.nan if o.trace is None else _end_of(o.trace) for o in operations],
-            written=[m.dump_timestamp_us for m in metadata],
-        )
+        family = [
+            families[h.id, h.rank, h.n_ranks, o.function, type(o) is _Collective]
+            for h, o in zip(headers, operations, strict=True)
+        ]
+        return Batch(family, operations, [origin.dump_timestamp_us for origin in origins])
 
     def _lines(self, block: bytes) -> list[_Line]:
         try:
@@ -227,8 +228,3 @@ class InspectorFile:
         self.dropped[line.header.id] = stats.coll_dropped_total + stats.p2p_dropped_total
         self._context = line.header, line.metadata
         self._num_left = stats.coll_records + stats.p2p_records + stats.proxy_records
-
-
-def _end_of(trace: _Trace) -> float:
-    """When the end of the last channel was noticed; NaN where none was."""
-    return max((kernel.kernel_stop_ts for kernel in trace.kernel_events), default=0.0) or math.nan

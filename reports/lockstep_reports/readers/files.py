@@ -1,6 +1,7 @@
 """The files of a recording, and the first bytes by which a reader recognises one."""
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 from lockstep_records.file_access.compressed import read_head
@@ -32,5 +33,6 @@ def files_of(path: Path) -> list[Path]:
 
 
 def holds_any(path: Path, is_one: Callable[[Path], bool]) -> bool:
-    """Whether a file, or one of the first files of a folder, is of a kind."""
-    return any(map(is_one, files_of(path)[:_MAX_SNIFFED_FILES]))
+    """Whether a file, or one of the first files of a folder that hold anything, is of a kind."""
+    full = (file for file in files_of(path) if file.stat().st_size)
+    return any(map(is_one, islice(full, _MAX_SNIFFED_FILES)))

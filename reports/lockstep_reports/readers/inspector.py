@@ -6,16 +6,25 @@ work; no clock is compared for that. Clocks only order operations: those of a ho
 there is one, else by the moments at which operations were written.
 """
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lockstep_records.file_access.compressed import line_blocks
-from lockstep_records.nccl.inspector import FILE_NAME, Communicator, Family, InspectorFile
+from lockstep_records.nccl.inspector import (
+    FILE_NAME,
+    Batch,
+    Communicator,
+    Family,
+    InspectorFile,
+    ended,
+)
 from lockstep_records.text.printable import printable
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions
@@ -41,7 +50,7 @@ _MAX_SECONDS = 30 * 86400.0
 # Ranks of a communicator whose ends tell when a collective ended: the median of these is as good.
 _MAX_SAMPLED = 64
 _MAX_FAMILIES = 1 << 13
-_TYPES = (np.int32, np.int64, np.int64, float, float, float, float)
+_COLUMNS = {"sequence": np.int64, "size_bytes": np.int64, "micros": float, "bandwidth": float}
 _SHORT_SECONDS, _SHORT_STEPS = 2.0, 10.0
 
 
@@ -133,8 +142,13 @@ def read(path: Path, options: ReadOptions) -> Recording:
 def _read_processes(path: Path, notes: list[str]) -> Iterator[_Process]:
     """The files with operations; ``notes`` takes what is left out."""
     num_left, left_out = _MAX_OPERATIONS, []
-    for file in files_of(path):
-        if not (FILE_NAME.fullmatch(file.name) or _is_of_inspector(file)):
+    sizes = {file: file.stat() for file in files_of(path)}
+    users = Counter(status.st_uid for status in sizes.values() if status.st_size)
+    for file, status in sizes.items():
+        if not status.st_size or not (FILE_NAME.fullmatch(file.name) or _is_of_inspector(file)):
+            continue
+        if status.st_uid != users.most_common(1)[0][0]:
+            left_out.append(f"Left out: {printable(file.name)} is of another user than most files.")
             continue
         content = InspectorFile()
         process = None
@@ -173,10 +187,10 @@ def _read_process(file: Path, content: InspectorFile, num_left: int) -> _Process
                 f"{_MAX_FAMILIES:,} communicators and functions; give fewer"
             )
         if batch.family:
-            parts.append(tuple(map(np.array, batch, _TYPES)))
+            parts.append(tuple(_columns(batch)))
     if not parts:
         return None
-    family, sequence, size, micros, bandwidth, ended, written = map(
+    family, sequence, size, micros, bandwidth, end, written = map(
         np.concatenate, zip(*parts, strict=True)
     )
     families = content.families
@@ -185,8 +199,8 @@ def _read_process(file: Path, content: InspectorFile, num_left: int) -> _Process
         "family": family,
         "sequence": sequence,
         "size_bytes": size,
-        "seconds": (micros / 1e6).astype(np.float32),
-        "ended": ended / 1e6,
+        "seconds": np.where(is_possible, micros / 1e6, np.nan).astype(np.float32),
+        "ended": end / 1e6,
         "written": written / 1e6,
     }
     if not is_possible.any():
@@ -199,6 +213,16 @@ def _read_process(file: Path, content: InspectorFile, num_left: int) -> _Process
         operations={name: values[is_possible] for name, values in columns.items()},
         num_impossible=num_impossible,
     )
+
+
+def _columns(batch: Batch) -> Iterator[np.ndarray[tuple[int], np.dtype[Any]]]:
+    """The family, ``_COLUMNS``, when it ended and when it was written [operations]."""
+    number = len(batch.family)
+    yield np.array(batch.family, np.int32)
+    for name, kind in _COLUMNS.items():
+        yield np.fromiter(map(attrgetter(name), batch.operations), kind, number)
+    yield np.array([math.nan if o.trace is None else ended(o) for o in batch.operations])
+    yield np.array(batch.written)
 
 
 def _check_times(

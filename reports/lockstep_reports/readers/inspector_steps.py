@@ -25,6 +25,7 @@ _MIN_RECORDED_RATIO = 0.3
 _OVERLAPPED_SLOPE, _MIN_SLOPE_STEPS, _MIN_MEMBERS, _MAX_POSITIONS = -0.5, 10, 4, 1 << 10
 _NO_GAP_SECONDS = 1e-4
 _MIN_LEAD_RATIO = 0.6
+_MAX_BACKWARDS_SECONDS = 1.0
 _MAX_RECORDS = 1 << 28  # of a communicator, were all of them there
 
 
@@ -326,13 +327,17 @@ def _align(operations: Operations, time: Matrix, num_ranks: int) -> tuple[_Keys,
     if not len(order):
         raise TooFewError("No collective was recorded, only sends and receives.")
     begins = np.flatnonzero(np.append(True, np.diff(of[order]) != 0))
-    offsets = _offsets(operations, time, of, num_ranks)
+    offsets, family = _offsets(operations, time, of, num_ranks), codes >> 40
+    common = _sampled_medians(operations, time - offsets[operations.row], of, len(codes))
+    # Those of a family follow each other, whatever clocks say.
+    if np.any((np.diff(common) < -_MAX_BACKWARDS_SECONDS) & (np.diff(family) == 0)):
+        raise TooFewError("The clocks of most hosts were set back while the Inspector wrote.")
     return _Keys(
         of=of,
-        family=codes >> 40,
+        family=family,
         size_bytes=operations.size_bytes[order[begins]],
         shortest=np.minimum.reduceat(operations.seconds[order], begins),
-        time=_sampled_medians(operations, time - offsets[operations.row], of, len(codes)),
+        time=common,
     ), offsets
 
 

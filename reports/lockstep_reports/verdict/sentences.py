@@ -5,6 +5,7 @@ was recorded, or its own work apart from that of the others. Where neither could
 verdict is unknown.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,6 +29,8 @@ from lockstep_reports.wording import duration, list_ranks, percent, plural
 _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
+_MAX_HIDDEN = 2.0
+"""Of what makes a rank late, that one which nobody saw may be late by, where nobody is to blame."""
 _LIKELY_SHARE = 0.7  # of the likeliest phase that hides waits
 
 
@@ -221,9 +224,21 @@ def why_nobody(steps: Steps, scores: Scores, late_seconds: float) -> Iterator[st
     )
 
 
-def missing_ranks(steps: Steps, doubt: str = "what they did is not judged") -> tuple[str, ...]:
+def _hidden_seconds(steps: Steps) -> float:
+    """What a rank that was not seen may be late in a step: what all that were seen waited at least.
+
+    NaN where no wait is known.
+    """
+    shortest = nan_stats.number(nan_stats.median(nan_stats.lowest(steps.sync, axis=0)))
+    return math.nan if shortest is None else shortest
+
+
+def missing_ranks(steps: Steps, doubt: str = "") -> tuple[str, ...]:
     """A sentence on the ranks without a page, with what follows from that; empty without any."""
     missing = steps.missing_ranks
+    hidden = _hidden_seconds(steps) if missing else math.nan
+    bound = f", and held up the others by {duration(hidden)} a step at most"
+    doubt = doubt or f"what they did is not judged{'' if math.isnan(hidden) else bound}"
     sentence = (
         f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
         f"({list_ranks(missing)}); {doubt}."
@@ -259,8 +274,9 @@ def why_blind(steps: Steps, scores: Scores) -> Iterator[str]:
             )
     if any(str(UNSEEN["device"]) in member.unseen for member in steps.members):
         yield f"{UNSEEN['device'].sentence[0].upper()}{UNSEEN['device'].sentence[1:]}."
-    yield from missing_ranks(steps, "any of them may be the slow one")
-    yield from _missing_rows(steps)
+    if not _hidden_seconds(steps) <= _MAX_HIDDEN * scores.threshold:
+        yield from missing_ranks(steps, "any of them may be the slow one")
+        yield from _missing_rows(steps)
 
 
 def _name_hiding_phase(account: Account) -> str:

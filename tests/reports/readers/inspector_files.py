@@ -7,7 +7,7 @@ come and the transfer is over.
 import json
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +69,7 @@ class InspectedJob:
         slow: factor of the transfer in a group, by its name and number.
         ring: records that a dump keeps of a communicator.
         clocks: seconds by which the clock of a rank's host is ahead.
+        pids: of the ranks.
     """
 
     num_ranks: int = 8
@@ -82,6 +83,7 @@ class InspectedJob:
     ring: int = 1024
     clocks: dict[int, float] = field(default_factory=dict)
     seed: int = 1
+    pids: Sequence[int] = range(100, 1 << 20)
 
     def groups(self, name: str) -> list[list[int]]:
         ranks = range(self.num_ranks)
@@ -120,7 +122,7 @@ class InspectedJob:
         for rank, records in enumerate(self.record()):
             if rank not in without:
                 lines = (json.dumps(line) + "\n" for line in self._lines(rank, records))
-                (folder / f"node-{rank // 8}-pid{100 + rank}.log").write_text("".join(lines))
+                (folder / f"node-{rank // 8}-pid{self.pids[rank]}.log").write_text("".join(lines))
         return folder
 
     def _lines(self, rank: int, records: list[Recorded]) -> Iterator[dict[str, Any]]:
@@ -146,7 +148,7 @@ class InspectedJob:
                     "rec_mechanism": "nccl_profiler_interface",
                     "dump_timestamp_us": round(written * 1e6),
                     "hostname": f"node-{rank // 8}",
-                    "pid": 100 + rank,
+                    "pid": self.pids[rank],
                 },
             }
             if has_context:

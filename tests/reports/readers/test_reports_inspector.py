@@ -46,6 +46,9 @@ LATE = {
     ),
     "half of the records": (InspectedJob(steps=120, version="v4.4", ring=14, interval_seconds=1.0,
                                          late=late(4, 25)), 4, 25),
+    "1,024 ranks of 20 steps": (
+        InspectedJob(num_ranks=1024, steps=20, late=late(700, 30), plan=DATA_PARALLEL), 700, 24,
+    ),
     "64 ranks": (InspectedJob(num_ranks=64, late=late(41, 30), plan=DATA_PARALLEL), 41, 30),
 }  # fmt: skip
 OVERLAPPED_LATE = InspectedJob(plan=OVERLAPPED, has_traces=True, late=late(1, 4.0, None))
@@ -90,6 +93,17 @@ def test_the_longest_duration_and_the_lowest_bandwidth_are_the_victims(name: str
     assert late_rank not in {int(np.argmax(means)), int(np.argmin(bandwidths))}
 
 
+@pytest.mark.parametrize("late_rank", [None, 5])
+def test_ranks_without_a_file_leave_a_verdict_on_the_others(
+    late_rank: int | None, tmp_path: Path
+) -> None:
+    job = InspectedJob(late=late(late_rank, 40) if late_rank else late(0, 0))
+    verdict = reported(job.write(tmp_path, without=(0, 3))).verdict
+    assert verdict.ranks == ((5,) if late_rank else ())
+    assert verdict.kind == ("rank" if late_rank else "nobody")
+    assert "(0, 3); what they did is not judged, and held up" in " ".join(verdict.evidence)
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nobody_is_named_in_a_healthy_job(name: str, tmp_path: Path) -> None:
     verdict = reported(HEALTHY[name].write(tmp_path)).verdict
@@ -100,7 +114,7 @@ UNKNOWN = {
     "records are missing": (InspectedJob(ring=1, interval_seconds=2.0), (), "were recorded"),
     "too few steps": (InspectedJob(steps=3), (), "are needed"),
     "one rank": (InspectedJob(), tuple(range(1, 8)), "Only one rank"),
-    "ranks are missing": (InspectedJob(), (0, 3), "may be the slow one"),
+    "the late rank is missing": (InspectedJob(late=late(3, 40)), (0, 3), "may be the slow one"),
 }
 
 

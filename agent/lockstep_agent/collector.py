@@ -17,8 +17,8 @@ COLLECTORS = (
     *("gpu_processes", "gpu_throttle", "gpu_throttle_seconds", "gpu_window"),
     *("nvlink", "nvlink_bytes", "nvlink_quality", "driver", "dcgm", "dcgm_exporter"),
     *("net", "ethernet", "infiniband", "infiniband_errors", "port_health", "pcie", "affinity"),
-    *("ranks", "hangs", "bus", "newest_steps", "ras", "job_host", "host", "storage", "kernel_log"),
-    *("agent_info", "node_events", "delivery", "archive"),
+    *("ranks", "hangs", "bus", "newest_steps", "ras", "inspector", "job_host", "host", "storage"),
+    *("kernel_log", "agent_info", "node_events", "delivery", "archive"),
 )
 _log = logging.getLogger(__name__)
 

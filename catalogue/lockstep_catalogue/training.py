@@ -329,12 +329,12 @@ COMMUNICATOR = Label(
 )
 SEEN_BY = Label(
     name="seen_by",
-    help="rank pages of the library or of NCCL's plugin, or NCCL's status socket",
-    values=("pages", "plugin", "ras"),
+    help="rank pages of the library or of NCCL's plugin, NCCL's status socket, or its Inspector",
+    values=("pages", "plugin", "ras", "inspector"),
 )
 LAUNCHES = Label(
     name="launches",
-    help="what the socket shows of launches; still and unseen: whether the job moves is unknown",
+    help="what socket or files show; still and unseen: whether the job moves is unknown",
     values=("hang", "suspect", "moving", "still", "unseen", "starting", "ending", "unasked"),
 )
 
@@ -348,14 +348,14 @@ WORLD_RANKS = _metric(
 HUNG_RANKS = _metric(
     "lockstep_train_hung_ranks",
     "Running ranks of the node without progress for 20 median steps and the time-out.",
-    source="rank page and /proc, or NCCL's status socket",
+    source="rank page and /proc, or NCCL's status socket or Inspector",
 )
 HANG_FIRST = _metric(
     "lockstep_train_hang_first_seconds",
     "Seconds without progress of the hung rank of the node that stopped first.",
     labels.RANK,
     HANG_PHASE,
-    source="rank page and /proc, or NCCL's status socket",
+    source="rank page and /proc, or NCCL's status socket or Inspector",
 )
 HANG_MISSING = _metric(
     "lockstep_train_hang_missing_info",
@@ -364,14 +364,14 @@ HANG_MISSING = _metric(
     HANG_PHASE,
     HANG_EVIDENCE,
     COMMUNICATOR,
-    source="rank page and /proc, or NCCL's status socket",
+    source="rank page and /proc, or NCCL's status socket or Inspector",
 )
 JOB_SEEN = _metric(
     "lockstep_train_job_seen_info",
     "By what the job is seen on this node, and whether its ranks launch collectives; always 1.",
     SEEN_BY,
     LAUNCHES,
-    source="rank page, or NCCL's status socket",
+    source="rank page, or NCCL's status socket or Inspector",
 )
 BUS_BYTES = _metric(
     "lockstep_train_collective_bus_bytes_total",

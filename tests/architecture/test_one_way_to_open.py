@@ -55,6 +55,7 @@ MAY_OPEN = {
     "agent/lockstep_agent/sources/sysfs": PROC,
     "agent/lockstep_agent/sources/process_job": PROC,
     "agent/lockstep_agent/sources/ras_socket": PROC,
+    "agent/lockstep_agent/sources/job_processes": PROC,
     "agent/lockstep_agent/sources/nccl_processes": PROC + ", and the library that a process maps",
     "agent/lockstep_agent/web/access_control": "the web server's file and certificates " + USERS,
 }
@@ -95,7 +96,7 @@ MAY_LIST = {
     "instrumentation/lockstep/attach": PROC,
     "instrumentation/lockstep/launch/description": PROC,
     "agent/lockstep_agent/sources/sysfs": PROC,
-    "agent/lockstep_agent/sources/nccl_processes": PROC,
+    "agent/lockstep_agent/sources/job_processes": PROC,
     "agent/lockstep_agent/sources/pods": "logs that the kubelet writes",
 }
 

@@ -22,7 +22,7 @@ from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.job_host import JobHost
 from lockstep_agent.collectors.jobs.newest_steps import NewestSteps
 from lockstep_agent.collectors.jobs.ranks import Ranks
-from lockstep_agent.collectors.jobs.ras import Ras
+from lockstep_agent.collectors.jobs.watched import Watched
 from lockstep_agent.collectors.node.host import AgentInfo, Host
 from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.collectors.node.pcie import Affinity, Pcie
@@ -31,7 +31,7 @@ from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
 from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
 from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.jobs.ras_watch import RasWatch
+from lockstep_agent.jobs.watched_jobs import WatchedJobs
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
@@ -68,7 +68,7 @@ _GPU_DETAIL_COLLECTORS = (fault_locations, pcie_errors)
 def node_collectors(
     options: Options,
     pages: PageStore,
-    watch: RasWatch,
+    watched: WatchedJobs,
     *,
     take_xids: Callable[[], list[XidEvent] | None],
     incidents: RecentEvents,
@@ -77,11 +77,12 @@ def node_collectors(
 ) -> tuple[Collector, ...]:
     """The collectors of the node; each runs in a worker of its own."""
     sysfs, procfs, node = str(options.sysfs), str(options.procfs), options.node
+    root = next(iter(plain_roots(options.root)), None)
     return (
         AgentInfo(options.cluster, node, options.procfs),
         Ranks(pages, node, options.linger),
-        Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs, watch=watch),
-        Ras(watch, node, next(iter(plain_roots(options.root)), None)),
+        Hangs(pages, node, options.procfs, options.hang_timeouts, recent=hangs, watched=watched),
+        *(Watched(watch, watched, node, root) for watch in watched.watches),
         Bus(pages, node),
         NewestSteps(pages, node),
         Net(sysfs),

@@ -22,7 +22,7 @@ from lockstep_agent.health.verdicts import health_of
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.sources.nccl_processes import missing_words
+from lockstep_agent.sources.job_processes import missing_words
 from lockstep_agent.sources.process_job import hiding_words
 from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.delivery.sender import LedgerAddress, post

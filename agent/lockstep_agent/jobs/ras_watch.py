@@ -8,26 +8,26 @@ of that user's processes: an answer belongs to the job of those of its pids that
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from lockstep_agent.collector import Reading
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.watched_jobs import MAX_JOBS, WatchedJob, own_job_id
 from lockstep_agent.sources.nccl_processes import Endpoint, NcclProcess, NcclProcesses
-from lockstep_agent.sources.pods import Pod, PodNames
+from lockstep_agent.sources.pods import PodNames
 from lockstep_agent.sources.ras_socket import ask
+from lockstep_catalogue import agent
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_outcomes.progress.launch_finding import LaunchFinding
 from lockstep_outcomes.progress.launches import LEAST_POLLS, LaunchHistory
 from lockstep_records.nccl.ras_answer import Answer, LargeAnswerError, RasError
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 30.0
-STUCK_SECONDS = 600.0
-"""Of a run of the watch, from which on what it saw before it counts no more."""
 _TURN_SECONDS = 15.0
 """Of a run that a user's sockets have; those that are left come first in the next."""
-_MAX_JOBS, _MAX_ENDPOINTS = 64, 16
-"""Of a user: jobs that are followed, and sockets that are asked in a run."""
+_MAX_ENDPOINTS = 16
+"""Sockets of a user that are asked in a run."""
 _MAX_LOGGED = 1024
 _MAX_RANKS = 32_768
 """In answers that are kept, of all communicators: about 20 MB. Users share them."""
@@ -37,36 +37,6 @@ _RECOVERED_STOPS = 2.0
 """A stop counts once it has lasted this many times the longest that the job came out of."""
 _FORGET_SECONDS, _STALE_SECONDS = 300.0, 120.0
 _MAX_DOUBLINGS = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RasJob:
-    """A job as its processes and answers show it.
-
-    Attributes:
-        user: of its processes, by the kernel.
-        processes: of this node, one a rank where ranks are known, by rank.
-        pods: of the processes, by pid.
-        finding: of the answers; None where none was asked for, or none came.
-        limit_seconds: for which its counts have to stay before ranks are named.
-        polls: answers so far.
-        answered_seconds: wall clock of the newest.
-        moved_seconds: wall clock of the last poll that showed new launches; None without one.
-        first_seconds: wall clock at which it was first seen.
-        has_pages: whether ranks of it tell of themselves.
-    """
-
-    job_id: str
-    user: int
-    processes: tuple[NcclProcess, ...]
-    pods: Mapping[int, Pod]
-    finding: LaunchFinding | None
-    limit_seconds: float
-    polls: int
-    answered_seconds: float
-    moved_seconds: float | None
-    first_seconds: float
-    has_pages: bool
 
 
 @dataclass(slots=True)
@@ -100,13 +70,15 @@ class RasWatch:
     Args:
         pages: of the jobs that tell of themselves; their ids are their users'.
         timeout_seconds: of a stop; 0 judges none.
+        moving: pids of processes that others see progress.
         wall_clock: seconds since 1970.
 
     Attributes:
-        cluster: of the agent.
         jobs: as of the last run.
         outcomes: how often an endpoint was asked, by what came of it.
     """
+
+    name, poll_seconds = "ras", POLL_SECONDS
 
     def __init__(
         self,
@@ -115,19 +87,19 @@ class RasWatch:
         pod_names: PodNames,
         timeout_seconds: float,
         *,
-        cluster: str = "local",
+        moving: Callable[[], Collection[int]] = tuple,
         ask_process: Callable[..., bytes] = ask,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._pages, self._processes, self._pod_names = pages, processes, pod_names
         self._timeout_seconds, self._ask = timeout_seconds, ask_process
-        self.cluster, self._clock = cluster, wall_clock
+        self._moving, self._clock = moving, wall_clock
         self._jobs: dict[tuple[int, str], _Job] = {}
         self._as_text: set[Endpoint] = set()
         self._last_asks: dict[Endpoint, float] = {}
         self._failures: dict[Endpoint, tuple[int, float]] = {}
         self._logged: set[str] = set()
-        self.jobs: tuple[RasJob, ...] = ()
+        self.jobs: tuple[WatchedJob, ...] = ()
         self.outcomes = Counter[str]()
 
     def run_once(self) -> None:
@@ -160,7 +132,7 @@ class RasWatch:
         self._jobs = {key: job for key, job in self._jobs.items() if job.seen_seconds >= recent}
 
     def _read_pages(self) -> _Pages:
-        found = _Pages()
+        found = _Pages(moving=set(self._moving()))
         now_ns = time.monotonic_ns()
         for job in self._pages.jobs():
             for page in job.newest_pages():
@@ -176,22 +148,20 @@ class RasWatch:
         return found
 
     def _own_id(self, process: NcclProcess, pages: _Pages) -> NcclProcess:
-        """The process with its page's id, or one that is its user's: others keep their own."""
-        if process.pid in pages.jobs:
-            return replace(process, job_id=pages.jobs[process.pid])
-        owner = self._pages.owner_of(process.job_id)
-        others = {user for user, job_id in self._jobs if job_id == process.job_id}
-        owner = owner if owner is not None else next(iter(others), process.endpoint.user)
-        if owner == process.endpoint.user:
-            return process
-        return replace(process, job_id=f"user-{process.endpoint.user}.{process.job_id}"[:100])
+        users = (user for user, job_id in self._jobs if job_id == process.job_id)
+        return own_job_id(process, self._pages, pages.jobs, users)
+
+    def readings(self) -> Iterator[Reading]:
+        """What came of the questions."""
+        for outcome in agent.RAS_OUTCOME.values:
+            yield Reading(agent.RAS_QUESTIONS, (outcome,), self.outcomes[outcome])
 
     def _note(self, processes: list[NcclProcess], now: float) -> None:
         for process in processes:
             key = (process.endpoint.user, process.job_id)
             num_jobs = sum(user == key[0] for user, _ in self._jobs)
-            if key not in self._jobs and num_jobs >= _MAX_JOBS:
-                self._log_once(f"user={key[0]} state=full reason='over {_MAX_JOBS} jobs'")
+            if key not in self._jobs and num_jobs >= MAX_JOBS:
+                self._log_once(f"user={key[0]} state=full reason='over {MAX_JOBS} jobs'")
                 continue
             job = self._jobs.setdefault(key, _Job(first_seconds=now))
             job.seen_seconds = now
@@ -254,7 +224,9 @@ class RasWatch:
         if before is not None and before < newest and job.history.moved_seconds == now:
             job.longest_stop_seconds = max(job.longest_stop_seconds, now - before)
 
-    def _views(self, processes: list[NcclProcess], pages: _Pages, now: float) -> Iterator[RasJob]:
+    def _views(
+        self, processes: list[NcclProcess], pages: _Pages, now: float
+    ) -> Iterator[WatchedJob]:
         by_job: dict[tuple[int, str], list[NcclProcess]] = {}
         for process in processes:
             by_job.setdefault((process.endpoint.user, process.job_id), []).append(process)
@@ -274,7 +246,8 @@ class RasWatch:
                 if finding.kind == "hang" and not self._timeout_seconds:
                     finding = replace(finding, kind="suspect", why="stops are not judged here")
             ranks = _one_a_rank(of_job, job.history.last)
-            yield RasJob(
+            yield WatchedJob(
+                seen_by=self.name,
                 job_id=key[1],
                 user=key[0],
                 processes=ranks,

@@ -16,13 +16,16 @@ from lockstep_agent.collectors.gpu.state import absent_gpu
 from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.node_events import NodeEvents
 from lockstep_agent.delivery.sender import Delivery, EventSource
+from lockstep_agent.jobs.inspector_watch import InspectorWatch
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.ras_watch import RasWatch
 from lockstep_agent.jobs.unreported import UnreportedJobs
+from lockstep_agent.jobs.watched_jobs import WatchedJobs
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents, join_json_lists
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.dcgm import Dcgm
+from lockstep_agent.sources.inspector_processes import InspectorProcesses
 from lockstep_agent.sources.nccl_processes import NcclProcesses
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.nvml.device import XidEvent
@@ -266,7 +269,7 @@ class CollectorRuntime:
         yield from node_collectors(
             options,
             pages,
-            _ras_watch(options, pages),
+            _watched_jobs(options, pages),
             take_xids=self.gpus.take_xids,
             incidents=self._incidents,
             hangs=self._hangs,
@@ -312,15 +315,14 @@ class CollectorRuntime:
             yield DcgmExporter(options.dcgm_exporter)
 
 
-def _ras_watch(options: Options, pages: PageStore) -> RasWatch:
-    processes = NcclProcesses(options.procfs)
-    return RasWatch(
-        pages,
-        processes,
-        PodNames(options.pod_logs),
-        options.hang_timeout_seconds,
-        cluster=options.cluster,
+def _watched_jobs(options: Options, pages: PageStore) -> WatchedJobs:
+    pods, timeout = PodNames(options.pod_logs), options.hang_timeout_seconds
+    inspector = InspectorWatch(pages, InspectorProcesses(options.procfs), pods, timeout)
+    # No socket is asked of a job whose files show that it moves.
+    ras = RasWatch(
+        pages, NcclProcesses(options.procfs), pods, timeout, moving=inspector.moving_pids
     )
+    return WatchedJobs((ras, inspector), options.cluster)
 
 
 def _workers(

@@ -9,59 +9,30 @@ import os
 import re
 import stat
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
-from itertools import islice
 from pathlib import Path
 
-from lockstep_agent.sources.pods import POD_UID
-from lockstep_agent.sources.process_job import read_environment, slurm_job_step
-from lockstep_records.files.jobs import fit_job_id
+from lockstep_agent.sources.job_processes import (
+    IDENTITY_VARIABLES,
+    JobProcess,
+    ProcessFinder,
+    read_bytes,
+)
 from lockstep_records.nccl.ras_answer import RasError, may_be_asked, parse_version
 
 SETTLED_SECONDS = 120.0
 """Age of a process before which it may still be making its first communicator."""
-_SECOND_LOOK_SECONDS = 600.0
 _PORT = 28028
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_MAX_PROCESSES = 1 << 16
 _MAX_TABLE_BYTES, _MAX_MAPS_BYTES, _MAX_LIBRARY_BYTES = 1 << 20, 8 << 20, 1 << 30
 _CHUNK_BYTES, _OVERLAP_BYTES = 4 << 20, 64
 _LISTENS = "0A"
-_START_FIELD = 19
 _LIBRARY = re.compile(
     r"^\S+ r\S+ \S+ \S+ (\d+) +(/[^\n]*/lib[nr]ccl[\w-]{0,20}\.so([.\d]{0,20}))$", re.MULTILINE
 )
 _VERSION = re.compile(rb"[NR]CCL version (\d{1,2}\.\d{1,2}\.\d{1,3})")
-_NAMES = (
-    *("LOCKSTEP_JOB_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID"),
-    *("SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
-    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK"),
-    *("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"),
-)
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
-_WORLD_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-
-
-_WITHOUT = {
-    (19, "SYS_PTRACE"): "no process of another user is seen to use NCCL",
-    (2, "DAC_READ_SEARCH"): "environments, and libraries in closed folders, are not read: job and"
-    " rank come from Slurm's control group and from answers alone",
-}
-
-
-def missing_words() -> dict[str, str]:
-    """A sentence, by capability, for each that this process lacks to see jobs of other users."""
-    status = _read(Path("/proc/self/status"), 16 << 10).decode()
-    held = next(int(line.split()[1], 16) for line in status.splitlines() if line[:6] == "CapEff")
-    return {
-        name: f"NCCL's status sockets: without CAP_{name} {words}"
-        for (number, name), words in _WITHOUT.items()
-        if not held >> number & 1
-    }
+_NAMES = (*IDENTITY_VARIABLES, "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,131 +51,44 @@ class Endpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NcclProcess:
-    """A process that has NCCL mapped and whose user listens.
+class NcclProcess(JobProcess):
+    """A process that has NCCL mapped and whose user listens."""
 
-    Attributes:
-        inner_pid: in its own PID namespace.
-        job_id: by scheduler, launcher or the address of the meeting; as the process says it.
-        rank: of the job; None where nothing says it. Likewise the other two.
-        pod_uid: of the pod in whose control group it runs; empty outside of Kubernetes.
-        addresses: of its network namespace, by one of which its fellows know it.
-    """
-
-    pid: int
-    inner_pid: int
-    start_ticks: int
     endpoint: Endpoint
     version: tuple[int, ...]
-    job_id: str
-    rank: int | None
-    local_rank: int | None
-    world_size: int | None
-    pod_uid: str
-    addresses: frozenset[str]
-
-    def is_at(self, host: str, pid: int) -> bool:
-        """Whether an answer means this process; pods have the same pids on every node."""
-        return pid == self.inner_pid and (host in self.addresses or not host)
 
 
 @dataclass(slots=True)
-class _ProcessRecord:
-    """What is known of a process; maps are read twice in its life at most."""
+class NcclProcesses(ProcessFinder[NcclProcess]):
+    """Finds them; of one whose version is too old or unknown nobody is asked."""
 
-    process: NcclProcess | None = None
-    looks: int = 0
-
-
-@dataclass(slots=True)
-class NcclProcesses:
-    """Finds them, and remembers what it has read.
-
-    Args:
-        settled_seconds: age from which on a process is looked at.
-    """
-
-    procfs: Path = Path("/proc")
     settled_seconds: float = SETTLED_SECONDS
-    clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
-    _records: dict[tuple[int, int], _ProcessRecord] = field(default_factory=dict)
     _versions: dict[tuple[int, int, int], tuple[int, ...] | None] = field(default_factory=dict)
-    refusals: set[str] = field(default_factory=set)
+    _tables: dict[int, list["Listener"]] = field(default_factory=dict)
 
     def find(self) -> list[NcclProcess]:
-        """Those that may be asked now; of one whose version is too old or unknown nobody."""
-        before, tables = self._records, dict[int, list[Listener]]()
-        self._records = {}
-        for pid in self._pids():
-            start = _start_ticks(self.procfs, pid)
-            if start is None:
-                continue
-            each = self._records[pid, start] = before.get((pid, start)) or _ProcessRecord()
-            age_seconds = self.clock() - start / _TICKS_PER_SECOND
-            is_due = age_seconds >= (self.settled_seconds, _SECOND_LOOK_SECONDS)[each.looks > 0]
-            if each.process is None and each.looks < 2 and is_due:  # noqa: PLR2004  # twice a life
-                each.looks += 1
-                each.process = self._read_process(pid, start, tables)
-        found = [each.process for each in self._records.values() if each.process is not None]
+        """Those that may be asked now."""
+        self._tables.clear()
+        found = ProcessFinder.find(self)
         return [each for each in found if may_be_asked(each.version)]
 
-    def _pids(self) -> Iterator[int]:
-        try:
-            names = [each.name for each in self.procfs.iterdir() if each.name.isdecimal()]
-        except OSError as error:
-            self.refusals.add(f"processes cannot be listed: {error.strerror}")
-            return
-        yield from map(int, islice(names, _MAX_PROCESSES))
-
-    def _read_process(
-        self, pid: int, start: int, tables: dict[int, list["Listener"]]
-    ) -> NcclProcess | None:
+    def _read_process(self, pid: int, start: int) -> NcclProcess | None:
         folder = self.procfs / str(pid)
-        try:
-            user = folder.stat().st_uid
-            environment = self._environment(folder)
-            network = (folder / "ns" / "net").stat().st_ino
-            if network not in tables:
-                tables[network] = list(_listeners(folder))
-            endpoint = _endpoint(environment, network, user, tables[network])
-            if endpoint is None or (version := self._version(folder)) is None:
-                return None
-            group = _read(folder / "cgroup", 64 << 10).decode(errors="replace")
-            inner_pid, addresses = _inner_pid(folder, pid), frozenset(_addresses(folder))
-        except PermissionError:
-            self._refuse("SYS_PTRACE")
+        environment = self.read_environment(folder, _NAMES)
+        network = (folder / "ns" / "net").stat().st_ino
+        if network not in self._tables:
+            self._tables[network] = list(_listeners(folder))
+        user = folder.stat().st_uid
+        endpoint = _endpoint(environment, network, user, self._tables[network])
+        if endpoint is None or (version := self._version(folder)) is None:
             return None
-        except OSError:  # it has ended
-            return None
-        return NcclProcess(
-            pid=pid,
-            inner_pid=inner_pid,
-            start_ticks=start,
-            endpoint=endpoint,
-            version=version,
-            job_id=_job_id(environment, group, self.procfs, pid),
-            rank=_number(environment, _RANKS),
-            local_rank=_number(environment, _LOCAL_RANKS),
-            world_size=_number(environment, _WORLD_SIZES),
-            pod_uid=(match[1].replace("_", "-") if (match := POD_UID.search(group)) else ""),
-            addresses=addresses,
-        )
-
-    def _environment(self, folder: Path) -> dict[str, str]:
-        """Without it the control group tells the job, and the answers tell the ranks."""
-        try:
-            return read_environment(folder, _NAMES)
-        except PermissionError:
-            self._refuse("DAC_READ_SEARCH")
-            return {}
-
-    def _refuse(self, capability: str) -> None:
-        """Some processes are nobody's to read; what counts is what would help."""
-        self.refusals |= {words for name, words in missing_words().items() if name == capability}
+        process = asdict(self.identify(pid, start, environment))
+        process["addresses"] = frozenset(_addresses(folder))
+        return NcclProcess(**process, endpoint=endpoint, version=version)
 
     def _version(self, folder: Path) -> tuple[int, ...] | None:
         """Version of the library that the process maps; None without one, or where unknown."""
-        text = _read(folder / "maps", _MAX_MAPS_BYTES).decode(errors="replace")
+        text = read_bytes(folder / "maps", _MAX_MAPS_BYTES).decode(errors="replace")
         match = _LIBRARY.search(text)
         if match is None:
             return None
@@ -217,7 +101,7 @@ class NcclProcesses:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except PermissionError:
-            self._refuse("DAC_READ_SEARCH")
+            self.refuse("DAC_READ_SEARCH")
             return None
         try:
             status = os.fstat(descriptor)
@@ -257,7 +141,7 @@ def _listeners(folder: Path) -> Iterator[Listener]:
     """Sockets that listen in the network namespace of a process; the kernel lists them first."""
     for name in ("tcp6", "tcp"):
         try:
-            text = _read(folder / "net" / name, _MAX_TABLE_BYTES).decode(errors="replace")
+            text = read_bytes(folder / "net" / name, _MAX_TABLE_BYTES).decode(errors="replace")
         except FileNotFoundError:  # a kernel without IPv6
             continue
         for line in text.splitlines()[1:]:
@@ -270,14 +154,14 @@ def _listeners(folder: Path) -> Iterator[Listener]:
 def _addresses(folder: Path) -> Iterator[str]:
     """Addresses of the network namespace of a process."""
     leaf = ""
-    for line in _read(folder / "net" / "fib_trie", _MAX_TABLE_BYTES).decode().splitlines():
+    for line in read_bytes(folder / "net" / "fib_trie", _MAX_TABLE_BYTES).decode().splitlines():
         words = line.split()
         if words[:1] == ["|--"]:
             leaf = words[1]
         elif words[1:3] == ["host", "LOCAL"]:
             yield leaf
     try:
-        text = _read(folder / "net" / "if_inet6", _MAX_TABLE_BYTES).decode()
+        text = read_bytes(folder / "net" / "if_inet6", _MAX_TABLE_BYTES).decode()
     except FileNotFoundError:  # a kernel without IPv6
         return
     yield from (str(ip_address(bytes.fromhex(line[:32]))) for line in text.splitlines())
@@ -323,61 +207,3 @@ def find_endpoint(network: int, user: int, port: int, listeners: list[Listener])
         if rivals == {user}:
             return Endpoint(network=network, user=user, port=port, address=target)
     return None
-
-
-def _job_id(environment: Mapping[str, str], group: str, procfs: Path, pid: int) -> str:
-    """The id that ranks which attach would have; at last one by the process that started them."""
-    slurm_job, _ = slurm_job_step(group)
-    slurm_job = slurm_job or environment.get("SLURM_JOB_ID", "")
-    array, task = (environment.get(f"SLURM_ARRAY_{name}_ID", "") for name in ("JOB", "TASK"))
-    if slurm_job and array and task:
-        slurm_job = f"{array}_{task}"
-    run = environment.get("TORCHELASTIC_RUN_ID", "")
-    address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
-    is_local = address in {"", "localhost", "::1"} or address.startswith("127.")
-    meeting = "" if is_local else ".".join(filter(None, (address, port)))
-    stated = environment.get("LOCKSTEP_JOB_ID") or slurm_job or (run if run != "none" else "")
-    if stated or meeting:
-        return fit_job_id(stated or meeting)
-    parent = _parent(procfs, pid)
-    return fit_job_id(f"local-{parent}-{_start_ticks(procfs, parent) or 0}")
-
-
-def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        text = environment.get(name, "")
-        if text.isascii() and text.isdecimal() and len(text) <= 7:  # noqa: PLR2004  # of ranks
-            return int(text)
-    return None
-
-
-def _read(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(most)
-
-
-def _stat_fields(procfs: Path, pid: int) -> list[str]:
-    """Fields of ``/proc/PID/stat`` behind the name, from the state on; empty once it has ended."""
-    try:
-        text = _read(procfs / str(pid) / "stat", 4096).decode(errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def _start_ticks(procfs: Path, pid: int) -> int | None:
-    fields = _stat_fields(procfs, pid)
-    is_whole = len(fields) > _START_FIELD
-    return int(fields[_START_FIELD]) if is_whole and fields[0] not in "ZX" else None
-
-
-def _parent(procfs: Path, pid: int) -> int:
-    fields = _stat_fields(procfs, pid)
-    return int(fields[1]) if len(fields) > 1 else 0
-
-
-def _inner_pid(folder: Path, pid: int) -> int:
-    for line in _read(folder / "status", 16 << 10).decode(errors="replace").splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return pid

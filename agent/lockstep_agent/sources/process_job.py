@@ -78,7 +78,9 @@ def read_process_job(procfs: Path, pid: int) -> ProcessJob:
     )
 
 
-def read_environment(process: Path, names: Collection[str]) -> dict[str, str]:
+def read_environment(
+    process: Path, names: Collection[str], max_characters: int = _MAX_CHARACTERS
+) -> dict[str, str]:
     """Some variables of a process by its folder in /proc, each shortened.
 
     Raises:
@@ -88,4 +90,4 @@ def read_environment(process: Path, names: Collection[str]) -> dict[str, str]:
     with (process / "environ").open("rb") as file:
         block = file.read(_MAX_BYTES).decode(errors="replace")
     entries = (entry.partition("=") for entry in block.split("\0"))
-    return {name: value[:_MAX_CHARACTERS] for name, _, value in entries if name in names}
+    return {name: value[:max_characters] for name, _, value in entries if name in names}

@@ -237,13 +237,13 @@ def _unobserved(rules: Parameters) -> str:
     mean = select(recorded.STEP_MEAN)
     is_sync = select(recorded.PHASE_PER_STEP, eq(PHASE, "sync"))
     is_other = select(recorded.PHASE_PER_STEP, eq(PHASE, "other"))
-    # NCCL's plugin knows no phases: own work there is all but waits.
-    of_plugin = select(JOB_SEEN, eq(SEEN_BY, "plugin"))
+    # NCCL's plugin and Inspector know no phases: own work there is all but waits.
+    of_nccl = select(JOB_SEEN, one_of(SEEN_BY, "plugin", "inspector"))
     waited, unclaimed = by("max", is_sync, *by_phase), by("avg", is_other, *by_phase)
     return (
         f"(({waited} / {on_job} {mean}) < {rules.limits.min_wait_ratio:g} and {several})\n"
         f"or\n(({unclaimed} / {on_job} {mean}) > {rules.limits.max_other_ratio:g}"
-        f" unless on ({names(*_JOB)}) {of_plugin})"
+        f" unless on ({names(*_JOB)}) {of_nccl})"
     )
 
 

@@ -51,6 +51,8 @@ class LateRank:
             is_dead, are_many = self.why == "dead", num_ranks > 1
             verb = ("have" if are_many else "has") if is_dead else ("do" if are_many else "does")
             silence = "not answered for a minute" if is_dead else "not answer"
+            if self.act == "completed":
+                verb, silence = ("write", "nothing") if are_many else ("writes", "nothing")
             return f"{subject} {verb} {silence}" + (f", in {where}" if self.is_of_job else "")
         own, most = self.launched
         what = "collectives" if self.function == ANY_FUNCTION else self.function
@@ -116,12 +118,13 @@ class LaunchFinding:
         lasted = f" over {format_duration(round(self.seconds))}" if self.seconds >= 1 else ""
         named = f"{self.named[:1].upper()}{self.named[1:]}"
         if self.kind == "hang":
-            return f"The job hangs: {self.named}; {self.why}{lasted}."
+            named = self.named or "no rank completes a collective"
+            return f"The job hangs: {named}; {self.why}{lasted}."
         if self.late and self.late[0].launched is None:
             return f"{named}; {self.why}."
         if self.late:
             return f"It cannot be told yet whether the job hangs: {self.named}; {self.why}."
         if self.kind == "moving":
-            return "The job moves: its ranks go on launching collectives."
+            return f"The job moves: {self.why}."
         begin = f"{self.remarks[0]}; whether" if self.remarks else "whether"
         return f"{begin[:1].upper()}{begin[1:]} the job moves is unknown: {self.why}."

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.jobs.hangs import Hangs
-from lockstep_agent.collectors.jobs.ras import Ras
+from lockstep_agent.collectors.jobs.watched import Watched
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.jobs.ras_watch import RasWatch
+from lockstep_agent.jobs.watched_jobs import WatchedJobs
 from lockstep_agent.sources.nccl_processes import Listener, NcclProcesses, find_endpoint
 from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import training
@@ -56,10 +57,10 @@ class Watch:
             OwnProcesses(settled_seconds=settled_seconds),
             PodNames(root),
             120.0,
-            cluster="east",
             wall_clock=lambda: self.now,
         )
-        self.hangs = Hangs(self.pages, "n7", Path("/proc"), HangTimeouts(), watch=self.watch)
+        self.jobs = WatchedJobs((self.watch,), "east")
+        self.hangs = Hangs(self.pages, "n7", Path("/proc"), HangTimeouts(), watched=self.jobs)
 
     def polls(self, *lines: str) -> dict[str, dict[tuple[str, ...], float]]:
         for line in lines:
@@ -67,7 +68,7 @@ class Watch:
                 self.mesh.says(line)
             self.watch.run_once()
             self.now += POLL_SECONDS
-        ras = Ras(self.watch, "n7")
+        ras = Watched(self.watch, self.jobs, "n7")
         found: dict[str, dict[tuple[str, ...], float]] = {}
         for reading in (*ras.readings(), *self.hangs.collect()):
             if isinstance(reading, Reading) and reading.metric.name.startswith("lockstep_train"):
@@ -130,7 +131,7 @@ def test_a_stop_that_a_job_came_out_of_has_to_last_twice_as_long(root: Path, mes
 def test_the_list_of_jobs_has_it_and_says_by_what_it_is_seen(root: Path, mesh: RasJob) -> None:
     watch = Watch(root, mesh)
     watch.polls(MOVES, *[BEHIND] * 6)
-    Ras(watch.watch, "n7", root).write()
+    Watched(watch.watch, watch.jobs, "n7", root).write()
     listed = CliRunner().invoke(jobs, ["--json", "--dir", str(root)])
     [job] = json.loads(listed.output)
     assert (job["job_id"], job["ranks"], job["seen_by"]) == ("4242", 8, "ras")

@@ -1,4 +1,4 @@
-"""Hangs of jobs, judged from their pages, however started, and without pages from NCCL's socket.
+"""Hangs of jobs, judged from their pages, however started, and without pages from what watches see.
 
 The rule is the one of ``lockstep run`` (``lockstep_outcomes.progress.hangs``); here it works for
 ranks that plain torchrun or a batch system started.
@@ -14,7 +14,7 @@ from typing import Any
 from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.jobs.ras_watch import RasJob, RasWatch
+from lockstep_agent.jobs.watched_jobs import WatchedJob, WatchedJobs
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import training as metrics
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
@@ -32,6 +32,7 @@ _EVIDENCE = {
     "silent": "silent_to_ras",
     "dead": "silent_to_ras",
 }
+_SOURCES = {"ras": "NCCL's status socket", "inspector": "the files of NCCL's Inspector"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +68,7 @@ class Hangs:
     Args:
         timeouts: of ranks that have none of their own; one of 0 in steps judges none of those.
         recent: where hangs are published as events.
-        watch: of jobs without pages.
+        watched: jobs without pages.
         clock_ns: monotonic clock of this machine, which is that of the pages.
     """
 
@@ -82,26 +83,25 @@ class Hangs:
         timeouts: HangTimeouts,
         *,
         recent: RecentEvents | None = None,
-        watch: RasWatch | None = None,
+        watched: WatchedJobs | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._pages, self._node, self._procfs = pages, node, procfs
         self._timeouts, self._clock_ns = timeouts, clock_ns
         self._open_events: dict[str, dict[str, Any]] = {}
-        self.recent, self._watch = recent or RecentEvents(), watch
+        self.recent, self._watched = recent or RecentEvents(), watched or WatchedJobs(())
 
     def collect(self) -> Iterator[AnyReading]:
         """Number of hung ranks of each job, the first to stop, and those the others wait for."""
         yield from self._pages.readings(self.name, self._job_readings)
         followed = {job.job_id for job in self._pages.jobs()}
-        watch = self._watch
-        for cluster, job in ((watch.cluster, job) for job in watch.jobs) if watch else ():
-            kind = job.finding.kind if job.finding and not job.has_pages else "unseen"
+        for job in self._watched.jobs:
+            kind = "unseen" if job.has_pages else job.kind
             hang = judge_launches(job, self._node) if kind == "hang" else None
             # Where nothing is known no series says that all is well.
             if kind in {"hang", "moving"}:
                 followed.add(job.job_id)
-                yield from self._readings_of(cluster, job.job_id, hang)
+                yield from self._readings_of(self._watched.cluster, job.job_id, hang)
         for job_id in set(self._open_events) - followed:
             self._end_event(job_id)
 
@@ -160,11 +160,13 @@ class Hangs:
 
         Where both name ranks, and others, that is shown.
         """
-        for seen in self._watch.jobs if self._watch else ():
+        for seen in self._watched.jobs:
             is_same = (seen.job_id, seen.user) == (job.job_id, job.owner)
-            if not is_same or seen.finding is None or seen.finding.kind != "hang":
+            if not is_same or seen.kind != "hang":
                 continue
             found = judge_launches(seen, self._node)
+            if not found.missing:
+                continue
             if not hang.missing:
                 words = {name: getattr(found, name) for name in _WORDS}
                 return replace(hang, missing=found.missing, **words)
@@ -194,10 +196,10 @@ class Hangs:
             _log.info("job=%s state=hangs_no_more", job_id)
 
 
-def judge_launches(job: RasJob, node: str) -> JobHang:
-    """The hang of a job that only NCCL's status socket shows; the ranks of this node wait in it."""
+def judge_launches(job: WatchedJob, node: str) -> JobHang:
+    """The hang of a job that only a watch shows; the ranks of this node wait in it."""
     finding = job.finding
-    assert finding is not None, "a hang is found in answers"
+    assert finding is not None, "a hang is found by a watch"
     missing, late_here = [], set[int]()
     for late in finding.late:
         host, pid = late.process.host, late.process.pid
@@ -209,7 +211,7 @@ def judge_launches(job: RasJob, node: str) -> JobHang:
             late_here.add(here.rank)
         where = node if here else host or _UNKNOWN
         missing.append((rank, where, _UNKNOWN, late.communicator))
-    ranks = [each.rank or 0 for each in job.processes] or [finding.late[0].rank]
+    ranks = [each.rank or 0 for each in job.processes] or [late.rank for late in finding.late]
     return JobHang(
         hung=tuple(
             RankState(rank=rank, phase=_UNKNOWN, idle_seconds=finding.seconds)
@@ -217,8 +219,8 @@ def judge_launches(job: RasJob, node: str) -> JobHang:
         ),
         missing=tuple(missing),
         named=finding.named,
-        why=f"{finding.why} by NCCL's status socket",
-        evidence=_EVIDENCE[finding.late[0].why],
+        why=f"{finding.why} by {_SOURCES[job.seen_by]}",
+        evidence=_EVIDENCE[finding.late[0].why] if finding.late else "",
         limit_seconds=job.limit_seconds,
         attempt=0,
         since_seconds=job.answered_seconds - finding.seconds,

@@ -34,8 +34,11 @@ class InspectorProcess(JobProcess):
     is_text: bool
 
 
+@dataclass(slots=True)
 class InspectorProcesses(ProcessFinder[InspectorProcess]):
     """Finds them."""
+
+    settled_seconds: float = SETTLED_SECONDS
 
     def _read_process(self, pid: int, start: int) -> InspectorProcess | None:
         process = self.procfs / str(pid)

@@ -75,7 +75,11 @@ class Seen:
         self.now, self.root = time.time(), root
         pages = PageStore(root, Path("/proc"), cluster="east")
         self.watch = InspectorWatch(
-            pages, OwnProcesses(), PodNames(root), 120.0, wall_clock=lambda: self.now
+            pages,
+            OwnProcesses(settled_seconds=0.0),
+            PodNames(root),
+            120.0,
+            wall_clock=lambda: self.now,
         )
         self.jobs = WatchedJobs((self.watch,), "east")
         self.hangs = Hangs(pages, "n7", Path("/proc"), HangTimeouts(), watched=self.jobs)

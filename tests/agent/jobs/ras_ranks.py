@@ -70,11 +70,10 @@ while True:
 
 
 _PROGRAM = """
-from lockstep_agent.collectors.jobs import ras
 from lockstep_agent.jobs import ras_watch
 from lockstep_agent.sources import nccl_processes, ras_socket
 from lockstep_cli.main import main
-ras.POLL_SECONDS = ras_watch.POLL_SECONDS = POLL
+ras_watch.RasWatch.poll_seconds = ras_watch.POLL_SECONDS = POLL
 ras_watch._TURN_SECONDS = ras_socket.ask.__kwdefaults__["limit_seconds"] = ANSWER
 find = nccl_processes.NcclProcesses.__init__
 find.__defaults__ = tuple(

@@ -80,8 +80,8 @@ class _PointToPoint(
 
 
 Operation = _Collective | _PointToPoint
-"""``sequence`` counts in the family; ``micros`` are from the begin of its kernel to the end, the wait
-for others included; ``bandwidth`` is as recorded, in GB/s, NaN without one."""
+"""``sequence`` counts in the family. ``micros`` are from the begin of its kernel to the end, with
+the wait for others; ``bandwidth`` is as recorded, in GB/s, NaN without one."""
 
 
 def ended(operation: Operation) -> float:

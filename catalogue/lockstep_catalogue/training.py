@@ -334,7 +334,7 @@ SEEN_BY = Label(
 )
 LAUNCHES = Label(
     name="launches",
-    help="what socket or files show; still and unseen: whether the job moves is unknown",
+    help="what is seen of launches; still and unseen: whether the job moves is unknown",
     values=("hang", "suspect", "moving", "still", "unseen", "starting", "ending", "unasked"),
 )
 

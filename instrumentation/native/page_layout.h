@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_PAGE_LAYOUT_H
 #define LOCKSTEP_PAGE_LAYOUT_H
 
-#define PAGE_LAYOUT "e14024f1"
+#define PAGE_LAYOUT "1d2c6f11"
 
 #include <stdint.h>
 
@@ -321,6 +321,7 @@ enum {
     PERIODIC_OFFSET_1 = 20480,
     UNSEEN_PLUGIN = 256,
     UNSEEN_WAITS = 16,
+    UNSEEN_LAUNCHES = 1024,
     FIRST_STEP_PHASE = 1,
     STEP_PHASES = 8,
     NUM_PHASES = 12,

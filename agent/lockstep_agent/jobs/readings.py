@@ -16,10 +16,12 @@ from lockstep_outcomes.progress.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, STEP_BUCKETS
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import (
+    UNSEEN,
     Fingerprint,
     compare_replicas,
     counts_data,
     fingerprints_of,
+    unseen_in,
 )
 
 Labels = tuple[str, ...]
@@ -93,7 +95,9 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     words = tuple(newest[name] for name in ("project", "queue", "job_class"))
     yield Reading(metrics.JOB_INFO, (*node_labels, *words), 1)
     seen_by = "plugin" if newest_page.is_of_plugin else "pages"
-    yield Reading(metrics.JOB_SEEN, (*node_labels, seen_by, "unasked"), 1)
+    is_unseen = UNSEEN["launches"] in unseen_in(newest_page.periodic)
+    launches = "unseen" if is_unseen else "unasked"
+    yield Reading(metrics.JOB_SEEN, (*node_labels, seen_by, launches), 1)
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)
     yield from state_totals(node_labels, view.pages)

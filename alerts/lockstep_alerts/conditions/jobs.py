@@ -35,6 +35,7 @@ _MAX_NAMED_RANKS = 16  # a page is read on a telephone
 _LONG_STEPS = 1.5
 _REMEMBERED = "1h"
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
+_UNSEEN = (eq(training.SEEN_BY, "plugin"), eq(training.LAUNCHES, "unseen"))
 _ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
 
 
@@ -127,7 +128,8 @@ class JobNotProgressing(Condition):
         """Jobs that stand although their agents have not judged so.
 
         Many long steps last longer than the time-out of the job's collectives, which would end it
-        before anybody knows; and agents of old judge nothing.
+        before anybody knows; and agents of old judge nothing. Where graphs may replay collectives
+        that nobody sees, a page that stands proves nothing.
         """
         # The mean step of a job that stands is in no window any more.
         mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_REMEMBERED}])"
@@ -139,7 +141,8 @@ class JobNotProgressing(Condition):
             f"({age} > {JOB_JOIN} ({least}) > {JOB_JOIN} ({_LONG_STEPS:g} * {mean})"
             f" or {forgotten})\n"
             f"  and {JOB_JOIN} {num_ranks('training')} > 0\n"
-            f"  unless {has_paused(windows)}"
+            f"  unless {has_paused(windows)}\n"
+            f"  unless {JOB_JOIN} {select(training.JOB_SEEN, *_UNSEEN)}"
         )
 
     def _partly_gone(self, windows: ScrapeWindows) -> str:

@@ -85,6 +85,7 @@ def _sizes() -> dict[str, int]:
         "periodic_offset_1": layout.PERIODIC_OFFSETS[1],
         "unseen_plugin": unseen_bits({"plugin"}),
         "unseen_waits": unseen_bits({"waits"}),
+        "unseen_launches": unseen_bits({"launches"}),
         "first_step_phase": STEP_SLICE.start,
         "step_phases": STEP_SLICE.stop - STEP_SLICE.start,
         "num_phases": len(CODE),

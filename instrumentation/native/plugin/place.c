@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -172,20 +173,20 @@ static const char *find_job(char *job, size_t size, const Position *position, co
 static int open_folder(int parent, const char *name, bool is_own, const char **why)
 {
     if (mkdirat(parent, name, is_own ? 02750 : 0777) < 0 && errno != EEXIST) {
-        *why = fail("folder %s cannot be made (%s); set LOCKSTEP_DIR to a folder on a tmpfs", name, strerror(errno));
+        *why = fail("folder %.200s cannot be made (%s); set LOCKSTEP_DIR to a folder on a tmpfs", name, strerror(errno));
         return -1;
     }
     int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_own ? O_NOFOLLOW : 0));
     struct stat status;
     struct statfs system;
     if (folder < 0 || fstat(folder, &status) < 0 || fstatfs(folder, &system) < 0)
-        *why = fail("folder %s cannot be opened (%s)", name, strerror(errno));
+        *why = fail("folder %.200s cannot be opened (%s)", name, strerror(errno));
     else if (system.f_type != TMPFS && (int)system.f_type != RAMFS)
-        *why = fail("folder %s is on no tmpfs, where a store can block; set LOCKSTEP_DIR", name);
+        *why = fail("folder %.200s is on no tmpfs, where a store can block; set LOCKSTEP_DIR", name);
     else if (is_own && status.st_uid != geteuid())
-        *why = fail("folder %s belongs to user %u; set another LOCKSTEP_JOB_ID", name, status.st_uid);
+        *why = fail("folder %.200s belongs to user %u; set another LOCKSTEP_JOB_ID", name, status.st_uid);
     else if (is_own && status.st_mode & 022)
-        *why = fail("others may write to folder %s; chmod go-w it", name);
+        *why = fail("others may write to folder %.200s; chmod go-w it", name);
     else
         return folder;
     if (folder >= 0)
@@ -301,10 +302,12 @@ static char *create(int folder, const char *name, size_t size, int *descriptor, 
         return NULL;
     }
     struct group *readers = getgrnam("lockstep");
-    int error = posix_fallocate(file, 0, (off_t)size); /* a store into a full tmpfs would kill */
+    struct rlimit most;
+    bool is_allowed = getrlimit(RLIMIT_FSIZE, &most) == 0 && size <= most.rlim_cur; /* else a signal kills */
+    int error = !is_allowed || posix_fallocate(file, 0, (off_t)size); /* so does a store into a full tmpfs */
     char *mapped = error ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (mapped == MAP_FAILED) {
-        *why = fail("page %s needs %zu bytes and its file system has no room", name, size);
+        *why = fail("page %s needs %zu bytes and its file system or the limit of files has no room", name, size);
         unlinkat(folder, name, 0);
         close(file);
         return NULL;
@@ -400,7 +403,6 @@ static const char *fill(int attempt_folder, const Position *position, const char
     Identity identity = {0};
     fill_identity(&identity, position, job, attempt, launch_key, place.rows);
     memcpy(page, &identity, sizeof identity);
-    place.rank = (int32_t)position->rank;
     place.page = page;
     beat(now_ns(), PHASE_INIT);
     return NULL;

@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #define OWN "LOCKSTEP_NCCL_"
 
-enum { NEWEST = 7, HASHED = 1024, MOST_PAIRS = 1 << 16 };
+enum { NEWEST = 7, HASHED = 1024, MOST_PAIRS = 1 << 16, MOST_OF_NAME = 16 };
 enum { TAG_COLLECTIVE = 1, TAG_KERNEL, TAG_PROXY, TAG_CONTEXT, TAG_PAIR, TAG_BITS = 4 };
 typedef enum { NEVER, SAMPLED, ALWAYS } Kernels;
 
@@ -56,8 +56,8 @@ Place place;
 static pthread_mutex_t in_init = PTHREAD_MUTEX_INITIALIZER;
 static Context contexts[MOST_COMMUNICATORS]; /* the first stands for those that are unknown */
 static int num_contexts, taken_version;
-static char is_off;
-static char is_child; /* a fork has the mapping, and writes nothing */
+static bool has_second; /* library in this process */
+static char are_kernels_wanted, is_child; /* a fork has the mapping, and writes nothing */
 static int *mask;
 static int base_mask, next_mask;
 static Kernels kernels;
@@ -86,21 +86,20 @@ static uint64_t number_of(const void *handle, int tag)
     return (word & ((1 << TAG_BITS) - 1)) == (uint64_t)tag ? word >> TAG_BITS : 0;
 }
 
-static void set_mask(int wanted)
+static void renew_mask(void)
 {
-    if (mask != NULL && LOAD(*mask) != wanted)
-        STORE(*mask, wanted);
-}
-
-static void renew_mask(bool with_kernels)
-{
-    set_mask(base_mask | (with_kernels || kernels == ALWAYS ? EVENT_KERNEL_CHANNEL : 0) | LOAD(next_mask));
+    int *of_library = LOAD(mask), kernel_events = LOAD(are_kernels_wanted) ? EVENT_KERNEL_CHANNEL : 0;
+    int wanted = base_mask | kernel_events | LOAD(next_mask);
+    if (of_library != NULL && LOAD(*of_library) != wanted)
+        STORE(*of_library, wanted);
 }
 
 void set_kernel_events(bool are_wanted)
 {
-    if (kernels == SAMPLED)
-        renew_mask(are_wanted);
+    if (kernels != SAMPLED)
+        return;
+    STORE(are_kernels_wanted, are_wanted);
+    renew_mask();
 }
 
 bool kernel_events_are_sampled(void)
@@ -113,10 +112,13 @@ static uint64_t bytes_of(const char *type)
 {
     if (type == NULL)
         return 1;
-    while (*type && (*type < '0' || *type > '9'))
-        type++;
-    int bits = atoi(type);
-    return bits > 8 ? (uint64_t)bits / 8 : 1;
+    uint64_t bits = 0;
+    int at = 0;
+    while (at < MOST_OF_NAME && type[at] && (type[at] < '0' || type[at] > '9'))
+        at++;
+    for (; at < MOST_OF_NAME && type[at] >= '0' && type[at] <= '9'; at++)
+        bits = bits * 10 + (uint64_t)(type[at] - '0');
+    return bits > 8 ? bits / 8 : 1;
 }
 
 static int code_of(const char *function)
@@ -228,10 +230,11 @@ static void *start_own(const Interface *interface, void *context, const void *pa
     case EVENT_CE_COLL:
         handle = start_copies(context, descriptor);
         break;
+    case EVENT_GROUP_API:
     case EVENT_COLL_API: {
-        READ(bool, is_captured, 64);
-        if (is_captured)
-            note_graphs();
+        READ(bool, is_captured, type == EVENT_COLL_API ? 64 : 24);
+        if (is_captured) /* what a graph replays is not seen */
+            note_unseen_launches();
         return NULL;
     }
     case EVENT_PROXY_OP: {
@@ -263,7 +266,7 @@ static void stop_own(const void *handle)
 
 static bool is_on(void)
 {
-    return place.page != NULL && !LOAD(is_off) && !is_child;
+    return place.page != NULL && !is_child;
 }
 
 /* The next plugin's handle of an event, or its context of a communicator. */
@@ -299,12 +302,11 @@ static void *start_next(const Interface *interface, void *context, char *descrip
 
 static int start(const Interface *interface, void *context, void **handle, char *descriptor)
 {
+    READ(void *, parent, 8);
     if (next == NULL) {
-        READ(void *, parent, 8);
         *handle = is_on() ? start_own(interface, context, parent, descriptor) : NULL;
         return 0;
     }
-    READ(void *, parent, 8);
     Pair *above = pair_of(parent);
     void *own = is_on() ? start_own(interface, context, above == NULL ? NULL : above->own, descriptor) : NULL;
     bool is_handed_on = contexts[context_index(context)].is_handed_on;
@@ -341,14 +343,10 @@ static int record(void *handle, int state, void *arguments)
     return 0;
 }
 
-static void say(const char *text)
-{
-    fprintf(stderr, "lockstep: NCCL's plugin is off: %s\n", text);
-}
-
 static void in_child(void)
 {
     is_child = 1;
+    in_init = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* whoever held it is not here */
 }
 
 static void at_exit(int status, void *unused)
@@ -379,7 +377,7 @@ static void load_next(int version)
     const Profiler *profiler = library == NULL ? NULL : dlsym(library, symbol);
     pairs = profiler == NULL ? NULL : calloc(MOST_PAIRS, sizeof *pairs);
     if (pairs == NULL)
-        fprintf(stderr, "lockstep: %s=%s has no %s, so nothing is handed on\n", OWN "NEXT_PLUGIN", path, symbol);
+        fprintf(stderr, "lockstep: %s=%.300s has no %s, so nothing is handed on\n", OWN "NEXT_PLUGIN", path, symbol);
     else
         next = profiler;
 }
@@ -396,16 +394,19 @@ static void begin(const Group *group, int version)
         kernels = NEVER;
     if (wanted != NULL && strcmp(wanted, "always") == 0)
         kernels = ALWAYS;
+    are_kernels_wanted = kernels == ALWAYS;
     base_mask = EVENT_COLL | EVENT_P2P | EVENT_PROXY_OP;
     base_mask |= version >= 5 ? EVENT_COLL_API : 0;
     base_mask |= version >= 6 ? EVENT_CE_COLL : 0;
     const char *problem = make_place(group, version);
     if (problem != NULL) {
-        say(problem);
-        STORE(is_off, 1);
+        fprintf(stderr, "lockstep: NCCL's plugin is off: %s\n", problem);
+        base_mask = 0;
         return;
     }
     start_rows();
+    if (version < 5) /* which does not say what is captured */
+        note_unseen_launches();
     pthread_atfork(NULL, NULL, in_child);
     on_exit(at_exit, NULL);
 }
@@ -426,30 +427,9 @@ static int add_context(const Group *group)
         }
         return index;
     }
+    if (is_on())
+        note_unseen_launches();
     return 0;
-}
-
-/* Index of the new communicator's context; 0 for none. */
-static int init(void **context, int *eventMask, const Group *group, int version)
-{
-    *context = NULL;
-    pthread_mutex_lock(&in_init);
-    if (taken_version == 0)
-        begin(group, version);
-    if (taken_version != version && !is_off) {
-        say("the library takes two versions of its interface");
-        STORE(is_off, 1);
-    }
-    int index = 0;
-    if ((!is_off && !is_child) || next != NULL) {
-        if (eventMask != NULL)
-            mask = eventMask;
-        index = add_context(group);
-        *context = index ? handle_of((uint64_t)index, TAG_CONTEXT) : NULL;
-        base_mask = is_off ? 0 : base_mask;
-    }
-    pthread_mutex_unlock(&in_init);
-    return index;
 }
 
 static int finalize(void *context)
@@ -467,49 +447,57 @@ static int finalize(void *context)
     return 0;
 }
 
-static void after_init(int index, int result, void *next_context)
+/* Index of the new communicator's context; 0 for none. */
+static int take_context(int version, int *eventMask, const Group *group)
 {
+    if (taken_version == 0)
+        begin(group, version);
+    if (version != taken_version) {
+        if (!has_second && is_on()) {
+            fputs("lockstep: NCCL's plugin is off in the second library of this process\n", stderr);
+            note_unseen_launches();
+        }
+        has_second = true;
+        return 0;
+    }
+    if (!is_on() && next == NULL)
+        return 0;
+    if (eventMask != NULL)
+        STORE(mask, eventMask);
+    return add_context(group);
+}
+
+static int init(int version, void **context, int *eventMask, const Group *group, const char *name, Logger logger)
+{
+    int result = 0;
+    pthread_mutex_lock(&in_init);
+    int index = take_context(version, eventMask, group);
+    pthread_mutex_unlock(&in_init);
+    *context = index ? handle_of((uint64_t)index, TAG_CONTEXT) : NULL;
     if (index == 0)
-        return;
-    contexts[index].next = next_context;
+        return 0;
+    void *theirs = NULL;
+    if (next != NULL && version == 3)
+        result = next->init(&theirs, &next_mask);
+    else if (next != NULL && version == 4)
+        result = next->init(&theirs, &next_mask, name, group->id, group->nodes, group->ranks, group->rank, logger);
+    else if (next != NULL)
+        result = next->init(&theirs, group->id, &next_mask, name, group->nodes, group->ranks, group->rank, logger);
+    contexts[index].next = theirs;
     contexts[index].is_handed_on = next != NULL && result == 0;
-    renew_mask(false);
+    renew_mask();
+    return 0;
 }
 
 static int init_v3(void **context, int *eventMask)
 {
-    Group group = {.rank = -1};
-    int index = init(context, eventMask, &group, 3);
-    void *theirs = NULL;
-    int result = next == NULL || !index ? 0 : next->init(&theirs, &next_mask);
-    after_init(index, result, theirs);
-    return 0;
+    return init(3, context, eventMask, &(Group){.rank = -1}, NULL, NULL);
 }
 
 static int init_v4(void **context, int *eventMask, const char *name, uint64_t hash, int nodes, int ranks,
                    int rank, Logger logger)
 {
-    Group group = {hash, nodes, ranks, rank};
-    int index = init(context, eventMask, &group, 4);
-    void *theirs = NULL;
-    int result = next == NULL || !index
-                     ? 0
-                     : next->init(&theirs, &next_mask, name, hash, nodes, ranks, rank, logger);
-    after_init(index, result, theirs);
-    return 0;
-}
-
-static int init_later(int version, void **context, uint64_t id, int *eventMask, const char *name, int nodes,
-                      int ranks, int rank, Logger logger)
-{
-    Group group = {id, nodes, ranks, rank};
-    int index = init(context, eventMask, &group, version);
-    void *theirs = NULL;
-    int result = next == NULL || !index
-                     ? 0
-                     : next->init(&theirs, id, &next_mask, name, nodes, ranks, rank, logger);
-    after_init(index, result, theirs);
-    return 0;
+    return init(4, context, eventMask, &(Group){hash, nodes, ranks, rank}, name, logger);
 }
 
 #define STARTS(n)                                                                                         \
@@ -521,7 +509,7 @@ static int init_later(int version, void **context, uint64_t id, int *eventMask, 
     static int init_v##n(void **context, uint64_t id, int *eventMask, const char *name, int nodes,        \
                          int ranks, int rank, Logger logger)                                              \
     {                                                                                                     \
-        return init_later(n, context, id, eventMask, name, nodes, ranks, rank, logger);                   \
+        return init(n, context, eventMask, &(Group){id, nodes, ranks, rank}, name, logger);               \
     }
 #define EXPORT(n, init, start) EXPORTED Profiler ncclProfiler_v##n = {"lockstep", (int (*)())init, start, stop, record, finalize};
 STARTS(3)

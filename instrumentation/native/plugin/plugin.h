@@ -27,6 +27,7 @@ enum { /* types of events, as bits of the mask */
     EVENT_P2P = 0x4,
     EVENT_PROXY_OP = 0x8,
     EVENT_KERNEL_CHANNEL = 0x40,
+    EVENT_GROUP_API = 0x100,
     EVENT_COLL_API = 0x200,
     EVENT_CE_COLL = 0x1000,
 };
@@ -47,7 +48,6 @@ typedef struct {
     uint64_t rows;
     int descriptor;  /* of the page, for its lock */
     int pid;
-    int32_t rank;
 } Place;
 
 /* What init knows of a communicator. */
@@ -76,10 +76,10 @@ bool has_ended(const Collective *collective);
 bool parts_are_seen(void);
 uint64_t newest_number(void);
 void beat(int64_t when_ns, int phase);
-void note_graphs(void);
 
 /* steps.c: takes in what is new, unless another thread does. */
 void track(void);
+void note_unseen_launches(void); /* so that standing still proves nothing */
 void start_rows(void);
 void flush_rows(void);
 

@@ -46,7 +46,7 @@ typedef struct {
     bool is_sampled;
 } Pending;
 
-static char tracking;
+static char tracking, has_news, are_launches_unseen;
 static Kind kinds[NUM_KINDS_SEEN];
 static Kind *anchor;
 static uint64_t sum_bytes, tracked, previous_key, run_length, since_anchor, last_anchor_number;
@@ -128,17 +128,12 @@ void start_rows(void)
     commit(now_ns());
 }
 
-void note_graphs(void)
+void note_unseen_launches(void)
 {
-    /* What a graph replays is not seen: standing still proves nothing. */
-    if (periodic.present & PERIODIC_HAS_HANG_TIMEOUT_SECONDS)
-        return;
-    if (__atomic_test_and_set(&tracking, __ATOMIC_ACQUIRE))
-        return; /* the next captured call tells it again */
-    periodic.present |= PERIODIC_HAS_HANG_TIMEOUT_SECONDS;
-    periodic.hang_timeout_seconds = 0.0;
-    commit_periodic(now_ns());
-    __atomic_clear(&tracking, __ATOMIC_RELEASE);
+    if (!LOAD(are_launches_unseen)) {
+        STORE(are_launches_unseen, 1);
+        track();
+    }
 }
 
 /* The place of a kind; the longest unseen of a few places where it is new. */
@@ -419,10 +414,12 @@ static void take_in(const Collective *collective, uint64_t number)
     sample(number);
 }
 
-void track(void)
+static void take_in_news(void)
 {
-    if (__atomic_test_and_set(&tracking, __ATOMIC_ACQUIRE))
-        return;
+    if (LOAD(are_launches_unseen) && !(periodic.unseen & UNSEEN_LAUNCHES)) {
+        periodic.unseen |= UNSEEN_LAUNCHES;
+        commit_periodic(now_ns());
+    }
     for (int n = 0; n < MOST_AT_ONCE; n++) {
         uint64_t newest = newest_number();
         if (newest > tracked + MOST_COLLECTIVES / 2)
@@ -435,7 +432,19 @@ void track(void)
             write_rows(false);
     }
     write_rows(false);
-    __atomic_clear(&tracking, __ATOMIC_RELEASE);
+}
+
+void track(void)
+{
+    /* Who finds it taken leaves its news to who has it, who looks again after it let go. */
+    __atomic_store_n(&has_news, 1, __ATOMIC_SEQ_CST);
+    for (int n = 0; n < 4 && __atomic_load_n(&has_news, __ATOMIC_SEQ_CST); n++) {
+        if (__atomic_test_and_set(&tracking, __ATOMIC_SEQ_CST))
+            return;
+        __atomic_store_n(&has_news, 0, __ATOMIC_SEQ_CST);
+        take_in_news();
+        __atomic_clear(&tracking, __ATOMIC_SEQ_CST);
+    }
 }
 
 void flush_rows(void)

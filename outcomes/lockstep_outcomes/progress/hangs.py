@@ -25,6 +25,7 @@ from lockstep_records.nccl.launches import FUNCTIONS, PAIRWISE, read_launches
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, newest_rows
+from lockstep_records.page.replicas import UNSEEN, unseen_in
 
 _SUFFIX = ".progress.json"
 _MAX_BYTES = 64 << 10
@@ -251,12 +252,29 @@ def find_hang(
         return None
     seen = [*unended, *((page, None) for page in pages if page.phase == missing.FINISHED)]
     states = tuple(_state_of(page, now_ns, process, procfs) for page, process in seen)
-    return Hang(
+    hang = Hang(
         limit_seconds=max(limits.values()),
         ranks=tuple(state for state in states if state.rank in limits),
         states=states,
         num_unseen=max(0, max(page.identity["world_size"] for page in pages) - len(pages)),
     )
+    return hang if _stands(hang, [page for page, _ in unended]) else None
+
+
+def _stands(hang: Hang, pages: Sequence[Page]) -> bool:
+    """Whether ranks stand that may launch collectives which nobody sees.
+
+    Then all of them are idle, and the newest collectives of some group, which all ranks name,
+    differ.
+    """
+    if all(UNSEEN["launches"] not in unseen_in(page.periodic) for page in pages):
+        return True
+    newest: dict[str, set[str]] = {}
+    for state in hang.states:
+        for group, launched in state.launched.items():
+            newest.setdefault(group, set()).add(launched.operation)
+    are_apart = any(len(names) > 1 and "" not in names for names in newest.values())
+    return are_apart and len(hang.ranks) == len(pages)
 
 
 def _limit_of_rank(

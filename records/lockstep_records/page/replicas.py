@@ -65,6 +65,11 @@ UNSEEN = {
         "a step of JAX is one call to its device, in which its work and waits are not told apart",
         "NCCL_PROFILER_PLUGIN=$(lockstep plugin --path)  # in the job's environment",
     ),
+    "launches": Unseen(
+        "collectives may run unseen, in graphs that replay or beyond 255 communicators, so"
+        " standing still is a hang only where a rank launched less",
+        "monitor = lockstep.attach(model, optimizer)  # which tells each step",
+    ),
 }
 """By name; bit n of the page's field ``unseen`` is the n-th of them."""
 

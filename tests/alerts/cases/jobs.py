@@ -251,6 +251,8 @@ def job_not_progressing(condition: JobNotProgressing, timing: Timing) -> list[Ca
         Case("nothing is known but that it runs", _of_nccl(timing)),
         Case("its telemetry ends with its node", _ended(timing), JOB, _ENDED_SECONDS),
         Case("it ends before its node", _ended(timing, "done"), None, _ENDED_SECONDS),
+        Case("it stands unjudged", _standing("unasked"), JOB, _ENDED_SECONDS),
+        Case("its graphs replay unseen", _standing("unseen"), None, _ENDED_SECONDS),
     ]
 
 
@@ -282,6 +284,24 @@ def _ended(timing: Timing, state: str = "training") -> list[Samples]:
         sample_node(agent.AGENT_INFO, lived, version="1"),
         sample_node(training.RANKS, lived, job_id="j1", state=state),
         sample_node(agent.AGENT_INFO, steady(1, _ENDED_SECONDS), "n9", version="1"),
+    ]
+
+
+def _standing(launches: str) -> list[Samples]:
+    """A job that NCCL's plugin tells of, whose pages stand after a while."""
+    stands = Stretch(_ENDED_SECONDS - _LIVED_SECONDS, 0)
+    seen = samples(
+        training.JOB_SEEN,
+        steady(1, _ENDED_SECONDS),
+        **ONE_NODE[0].labels,
+        seen_by="plugin",
+        launches=launches,
+    )
+    return [
+        *present(_ENDED_SECONDS),
+        *moving(Stretch(_LIVED_SECONDS, 1), stands),
+        *stepping(healthy(_LIVED_SECONDS)),
+        seen,
     ]
 
 

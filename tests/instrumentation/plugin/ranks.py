@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 _ROOT = Path(__file__).parents[3]
 _NATIVE = _ROOT / "instrumentation" / "native"
@@ -15,22 +16,34 @@ _DRIVER = _ROOT / "tests" / "fixtures" / "nccl-driver"
 _SECONDS = 120.0
 
 
+class Compiled(NamedTuple):
+    """Programs that load a plugin, ours and another's."""
+
+    driver: Path
+    abuse: Path
+    plugin: Path
+    following: Path
+
+
 @cache
-def compile_driver(*flags: str) -> tuple[Path, Path, Path]:
-    """The driver, the plugin and another's, of these sources and with these flags of gcc."""
+def compile_driver(*flags: str) -> Compiled:
+    """Of these sources, with these flags of gcc."""
     folder = Path(tempfile.mkdtemp(prefix="nccl-driver-"))
-    driver, plugin, following = folder / "driver", folder / "plugin.so", folder / "next.so"
+    folder.chmod(0o755)
+    names = ("driver", "abuse", "plugin.so", "next.so")
+    compiled = Compiled(*(folder / name for name in names))
     warnings = ("-Wall", "-Wextra", "-Werror", "-Wno-tsan")
-    sources = [*sorted((_NATIVE / "plugin").glob("*.c")), _NATIVE / "checksum.c"]
-    shared = ("-fPIC", "-shared", "-fvisibility=hidden", "-o")
-    for arguments in (
-        ("-o", driver, _DRIVER / "driver.c"),
-        (*shared, plugin, *sources),
-        (*shared, following, "-fvisibility=default", _DRIVER / "next.c"),
+    plugin = [*sorted((_NATIVE / "plugin").glob("*.c")), _NATIVE / "checksum.c"]
+    shared = ("-fPIC", "-shared", "-fvisibility=hidden")
+    for out, *arguments in (
+        (compiled.driver, _DRIVER / "driver.c"),
+        (compiled.abuse, "-rdynamic", _DRIVER / "abuse.c"),
+        (compiled.plugin, *shared, *plugin),
+        (compiled.following, *shared, "-fvisibility=default", _DRIVER / "next.c"),
     ):
-        command = ["gcc", "-O2", "-g", *warnings, *flags, *map(str, arguments), "-ldl", "-lpthread"]
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    return driver, plugin, following
+        command = ["gcc", "-O2", "-g", *warnings, *flags, "-o", out, *arguments]
+        subprocess.run([*map(str, command), "-ldl", "-lpthread"], check=True, capture_output=True)
+    return compiled
 
 
 def plan_of(
@@ -57,6 +70,21 @@ def ddp(ranks: int, *, step_us: int = 5000, layers: int = 4, comms: int = 1) -> 
     return plan_of(ranks, ("AllReduce", 1000, step_us, 300), *buckets[1:], comms=comms)
 
 
+def moe(ranks: int) -> str:
+    """A plan of experts: tokens go to all ranks and back in grouped sends and receives."""
+    lines = [
+        f"comm 0xC0FFEE00 {','.join(map(str, range(ranks)))}",
+        "op 0 AllReduce 999 20000 300 -1 -1 0",
+    ]
+    pairs = [(sender, to) for sender in range(ranks) for to in range(ranks) if sender != to]
+    for group in (1, 2):
+        for sender, to in pairs:
+            lines.append(f"op 0 Send 4096 0 300 {sender} {to} {group}")
+            lines.append(f"op 0 Recv 4096 0 300 {to} {sender} {group}")
+        lines.append(f"op 0 AllReduce {1000 + group} 200 300 -1 -1 {2 + group}")
+    return "".join(f"{line}\n" for line in lines)
+
+
 @contextmanager
 def start_ranks(
     root: Path,
@@ -68,13 +96,13 @@ def start_ranks(
     **settings: object,
 ) -> Iterator[subprocess.Popen[str]]:
     """The driver while its ranks run; what is left of them ends with it."""
-    driver, plugin, _ = compile_driver(*flags)
-    path = plugin.with_name(f"{job or 'none'}-{root.name}.plan")
+    compiled = compile_driver(*flags)
+    path = compiled.plugin.with_name(f"{job}-{root.name}.plan")
     path.write_text(plan or ddp(ranks))
-    given = {"plugin": plugin, "plan": path, "ranks": ranks, **settings}
+    given = {"plugin": compiled.plugin, "plan": path, "ranks": ranks, **settings}
     own = {"LOCKSTEP_DIR": str(root), "LOCKSTEP_JOB_ID": job, **(environment or {})}
     process = subprocess.Popen(
-        [str(driver), *(f"{name}={value}" for name, value in given.items())],
+        [str(compiled.driver), *(f"{name}={value}" for name, value in given.items())],
         env={**os.environ, **own},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

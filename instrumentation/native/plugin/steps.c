@@ -26,7 +26,7 @@ enum {
     MOST_WAITING = 32,
     MOST_AT_ONCE = 64, /* collectives that one call takes in */
     HOLD_EVENTS = 256,
-    STRIDE = 4, /* steps of which one is sampled */
+    STRIDE = 2, /* steps of which one is sampled */
 };
 static const int64_t HOLD_NS = 1000000000, LOCK_EVERY_NS = 1000000000;
 static const double WHOLE_RATIO = 0.75, TRAFFIC_RATIO = 1e-3;

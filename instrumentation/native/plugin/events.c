@@ -1,8 +1,8 @@
 /* The ring of collectives: arrivals, and the ends of their parts, which other threads tell. */
 #include "plugin.h"
 
-static uint64_t newest; /* number of the collective that arrived last */
-static char sees_parts;
+uint64_t newest; /* number of the collective that arrived last */
+char sees_parts;
 
 Communicator *communicators(void)
 {
@@ -18,16 +18,6 @@ Collective *collective_of(uint64_t number)
 {
     Collective *collective = place_of(number);
     return number && __atomic_load_n(&collective->number, __ATOMIC_ACQUIRE) == number ? collective : NULL;
-}
-
-uint64_t newest_number(void)
-{
-    return LOAD(newest);
-}
-
-bool parts_are_seen(void)
-{
-    return LOAD(sees_parts);
 }
 
 void beat(int64_t when_ns, int phase)

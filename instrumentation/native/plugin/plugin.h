@@ -66,6 +66,8 @@ void set_kernel_events(bool are_wanted); /* in NCCL's mask */
 bool kernel_events_are_sampled(void);
 
 /* events.c */
+extern uint64_t newest;
+extern char sees_parts; /* ends of collectives */
 uint64_t note_arrival(int communicator, uint64_t sequence, int function, uint64_t size_bytes, int rank,
                       int peer, int channels);
 bool begin_part(uint64_t number, bool is_kernel);
@@ -73,8 +75,6 @@ void end_part(uint64_t number, bool is_kernel);
 Collective *collective_of(uint64_t number); /* NULL where it is overwritten */
 Communicator *communicators(void);
 bool has_ended(const Collective *collective);
-bool parts_are_seen(void);
-uint64_t newest_number(void);
 void beat(int64_t when_ns, int phase);
 
 /* steps.c: takes in what is new, unless another thread does. */

@@ -2,8 +2,8 @@
  *
  * A step ends with its anchor: a kind of collective (size of its communicator, function, bytes), or a
  * change of kinds after a run, that comes again after as many collectives as the time before. Of two
- * anchors the rarer one ends the step where the other leaves much unexplained, or divides it into up
- * to 64 micro-batches; every fifth or tenth step is logged or evaluated, and is none of its own.
+ * anchors the rarer one ends the step where the other leaves much unexplained, where it has traffic of
+ * its own, or where it divides the step into up to 64 micro-batches, but not five or ten, as logging does.
  * All of it follows from the sequence alone: ranks that do the same number their steps alike.
  *
  * All functions here run under `tracking`, which is tried and never waited for.
@@ -20,6 +20,7 @@ enum {
     STEADY = 3,         /* equal distances that make a candidate */
     STEADY_ALONE = 7,   /* of one that comes every time */
     LONG_RUN = 4,
+    LONGEST_RUN = 1024, /* of others, as of the layers of a model */
     MOST_PARTS = 64,    /* micro-batches of a step */
     USUAL_INTERVAL = 5, /* of logging and evaluation */
     PENDING = 512,      /* rows that are held, or whose ends are waited for: */
@@ -29,15 +30,17 @@ enum {
     STRIDE = 2, /* steps of which one is sampled */
 };
 static const int64_t HOLD_NS = 1000000000, LOCK_EVERY_NS = 1000000000;
-static const double WHOLE_RATIO = 0.75, TRAFFIC_RATIO = 1e-3;
+static const double WHOLE_RATIO = 0.75, TRAFFIC_RATIO = 1e-4;
 
 typedef struct {
-    uint64_t key; /* 0: free */
-    uint64_t count, last, distance; /* collectives from one to the next, as usual */
-    uint64_t explained, total;      /* that came at that distance, and all; of an anchor */
+    uint64_t key, family;           /* 0: free; function and size of the communicator */
+    uint64_t count, last, distance; /* collectives from one to the next, as usual; an anchor's stays */
+    uint64_t recent, since_bytes;   /* distance, and bytes of all since it came before */
+    uint64_t anchored_before;       /* steps until it came */
+    uint64_t explained, total;      /* that came at about that distance, and all; of an anchor */
     uint64_t bytes_before;          /* of all that came until it did */
     double traffic_ratio;           /* of the bytes since it came before, its own */
-    int steady, misses;             /* equal distances and others, the last ones */
+    int steady;                     /* equal distances, the last ones */
 } Kind;
 
 typedef struct {
@@ -49,7 +52,7 @@ typedef struct {
 static char tracking, has_news, are_launches_unseen;
 static Kind kinds[NUM_KINDS_SEEN];
 static Kind *anchor;
-static uint64_t sum_bytes, tracked, previous_key, run_length, since_anchor, last_anchor_number;
+static uint64_t sum_bytes, tracked, previous_key, run_length, since_anchor, last_anchor_number, num_anchored;
 static int64_t anchor_since_ns, locked_ns, queued_ns, core_ns, waited_ns;
 static int schedule = -1; /* what the kernel says of the thread that made the first communicator */
 static enum { UNSAMPLED, BEFORE_SAMPLE, IN_SAMPLE, AFTER_SAMPLE } sampling;
@@ -158,9 +161,9 @@ static bool is_outer(const Kind *kind)
         return false;
     if (anchor->total && (double)anchor->explained < WHOLE_RATIO * (double)anchor->total)
         return true;
-    uint64_t parts = (kind->distance - 1 + anchor->distance / 2) / anchor->distance;
-    if (kind->traffic_ratio >= TRAFFIC_RATIO && (parts <= MOST_PARTS || anchor->distance < LONG_RUN))
+    if (kind->traffic_ratio >= TRAFFIC_RATIO && (kind->family != anchor->family || anchor->distance == 1))
         return true;
+    uint64_t parts = num_anchored - kind->anchored_before;
     return parts <= MOST_PARTS && parts % USUAL_INTERVAL != 0;
 }
 
@@ -178,37 +181,44 @@ static void choose(Kind *kind, int64_t when_ns)
     set_kernel_events(false);
 }
 
-static void note_distance(Kind *kind, uint64_t distance)
+static bool are_alike(uint64_t usual, uint64_t now)
 {
-    uint64_t change = distance > kind->distance ? distance - kind->distance : kind->distance - distance;
-    bool is_same = change <= kind->distance / 8;
-    kind->total += distance;
-    kind->explained += is_same ? distance : 0;
+    return (now > usual ? now - usual : usual - now) <= usual / 8;
+}
+
+static void note_distance(Kind *kind, uint64_t distance, uint64_t since_bytes)
+{
+    bool is_same = are_alike(kind->distance, distance);
+    kind->recent = distance;
+    kind->total += distance; /* an evaluation has many collectives, and few bytes */
+    kind->explained += is_same || are_alike(kind->since_bytes, since_bytes) ? distance : 0;
     kind->steady = is_same ? kind->steady + 1 : 0;
-    kind->misses = is_same ? 0 : kind->misses + 1;
-    /* A step of the anchor's with an evaluation is one of many. */
-    if (!is_same && (kind != anchor || kind->misses > STEADY))
+    if (kind != anchor)
+        kind->since_bytes = since_bytes;
+    if (!is_same && kind != anchor)
         kind->distance = distance;
 }
 
 /* Takes in that a kind has come; whether it ends a step. */
-static bool note_kind(uint64_t key, uint64_t number, uint64_t size_bytes, int64_t when_ns)
+static bool note_kind(uint64_t key, uint64_t family, uint64_t number, uint64_t size_bytes, int64_t when_ns)
 {
     Kind *kind = kind_of(key);
-    if (kind->count++)
-        note_distance(kind, number - kind->last);
-    kind->last = number;
+    kind->family = family;
     uint64_t since = sum_bytes - kind->bytes_before;
+    if (kind->count++)
+        note_distance(kind, number - kind->last, since);
+    kind->last = number;
     kind->traffic_ratio = since ? (double)size_bytes / (double)since : 0.0;
     kind->bytes_before = sum_bytes;
-    if (kind == anchor)
-        return true;
-    if (kind->steady < (kind->distance == 1 ? STEADY_ALONE : STEADY))
-        return false;
-    if (anchor != NULL && !is_outer(kind) && number - anchor->last <= 8 * anchor->distance + 64)
-        return false;
-    choose(kind, when_ns);
-    return true;
+    bool is_end = kind == anchor, is_steady = kind->steady >= (kind->distance == 1 ? STEADY_ALONE : STEADY);
+    if (!is_end && is_steady
+        && (anchor == NULL || is_outer(kind) || number - anchor->last > 8 * anchor->distance + LONGEST_RUN)) {
+        choose(kind, when_ns);
+        is_end = true;
+    }
+    num_anchored += is_end;
+    kind->anchored_before = num_anchored;
+    return is_end;
 }
 
 /* Seconds inside of collectives from one time to another: their union. They are in order of arrival. */
@@ -242,19 +252,15 @@ static bool have_ended(const Pending *row)
     return true;
 }
 
-static const int8_t KIND_OF[] = {
-    [FUNCTION_INVALID] = -1,
-    [FUNCTION_ALLREDUCE] = KIND_ALL_REDUCE,
-    [FUNCTION_ALLGATHER] = KIND_ALL_GATHER,
-    [FUNCTION_REDUCESCATTER] = KIND_REDUCE_SCATTER,
-    [FUNCTION_ALLTOALL] = KIND_ALL_TO_ALL,
-    [FUNCTION_BROADCAST] = KIND_BROADCAST,
-    [FUNCTION_REDUCE] = -1,
-    [FUNCTION_GATHER] = -1,
-    [FUNCTION_SCATTER] = -1,
-    [FUNCTION_SEND] = KIND_SEND_RECV,
-    [FUNCTION_RECV] = KIND_SEND_RECV,
-    [FUNCTION_SENDRECV] = KIND_SEND_RECV,
+static const int8_t KIND_OF[] = { /* and one more; 0 for none */
+    [FUNCTION_ALLREDUCE] = KIND_ALL_REDUCE + 1,
+    [FUNCTION_ALLGATHER] = KIND_ALL_GATHER + 1,
+    [FUNCTION_REDUCESCATTER] = KIND_REDUCE_SCATTER + 1,
+    [FUNCTION_ALLTOALL] = KIND_ALL_TO_ALL + 1,
+    [FUNCTION_BROADCAST] = KIND_BROADCAST + 1,
+    [FUNCTION_SEND] = KIND_SEND_RECV + 1,
+    [FUNCTION_RECV] = KIND_SEND_RECV + 1,
+    [FUNCTION_SENDRECV] = KIND_SEND_RECV + 1,
 };
 
 /* Counts the collectives of a step; the seconds of a sampled one stand for those up to the next. */
@@ -262,7 +268,7 @@ static void count_collectives(const Pending *row, bool is_timed)
 {
     for (uint64_t number = row->first; number <= row->last; number++) {
         Collective *collective = collective_of(number);
-        int kind = collective == NULL ? -1 : KIND_OF[LOAD(collective->function)];
+        int kind = (collective == NULL ? 0 : KIND_OF[LOAD(collective->function)]) - 1;
         if (kind < 0)
             continue;
         slot.collectives[kind]++;
@@ -330,7 +336,9 @@ static void write_row(const Pending *pended, bool is_timed)
     }
     take_schedule(&row, when_ns);
     row.checksum = checksum_of(&row, offsetof(Row, checksum) / 4);
-    memcpy((Row *)(place.page + RING_OFFSET) + slot.steps % place.rows, &row, sizeof row);
+    Row *rows = (Row *)(place.page + RING_OFFSET);
+    memset(rows + (slot.steps + 1) % place.rows, 0, sizeof row); /* of an anchor before: readers look one ahead */
+    memcpy(rows + slot.steps % place.rows, &row, sizeof row);
     slot.steps++;
     slot.present |= SLOT_HAS_STEP;
     slot.step = pended->step;
@@ -355,10 +363,10 @@ static void write_rows(bool are_all)
     bool are_held = since_anchor < HOLD_EVENTS && now_ns() - anchor_since_ns < HOLD_NS;
     while (pending_count) {
         const Pending *row = pending + pending_first % PENDING;
-        bool may_end = row->is_sampled || (parts_are_seen() && !kernel_events_are_sampled());
+        bool may_end = row->is_sampled || (LOAD(sees_parts) && !kernel_events_are_sampled());
         bool is_timed = may_end && have_ended(row);
         bool is_old = pending_count >= (are_held ? PENDING : MOST_WAITING)
-                      || newest_number() - row->first > MOST_COLLECTIVES / 2;
+                      || LOAD(newest) - row->first > MOST_COLLECTIVES / 2;
         if ((are_held || (may_end && !is_timed)) && !is_old && !are_all)
             return;
         write_row(row, is_timed);
@@ -386,7 +394,7 @@ static void sample(uint64_t number)
         sampling = UNSAMPLED;
     }
     /* The next collective is the last one of the step before. */
-    bool is_next = anchor != NULL && number - anchor->last + 1 >= anchor->distance;
+    bool is_next = anchor != NULL && number - anchor->last + 1 >= anchor->recent;
     if (sampling != UNSAMPLED || !kernel_events_are_sampled() || !is_next || (anchor->count + 1) % STRIDE)
         return;
     periodic.present |= PERIODIC_HAS_DEVICE_STRIDE;
@@ -399,13 +407,13 @@ static void take_in(const Collective *collective, uint64_t number)
 {
     int64_t when_ns = LOAD(collective->arrival_ns);
     /* The same on all ranks that do the same: without the communicator's name. */
-    uint64_t key = mixed(LOAD(collective->function) + 1, (uint64_t)(uint32_t)LOAD(collective->ranks));
-    key = mixed(key, LOAD(collective->size_bytes)) | 1;
+    uint64_t family = mixed(LOAD(collective->function) + 1, (uint64_t)(uint32_t)LOAD(collective->ranks));
+    uint64_t key = mixed(family, LOAD(collective->size_bytes)) | 1;
     uint64_t size_bytes = LOAD(collective->size_bytes);
     sum_bytes += size_bytes;
-    bool ends = note_kind(key, number, size_bytes, when_ns);
+    bool ends = note_kind(key, family, number, size_bytes, when_ns);
     if (key != previous_key && run_length >= LONG_RUN)
-        ends |= note_kind(mixed(previous_key, key) | 1, number, 0, when_ns);
+        ends |= note_kind(mixed(previous_key, key) | 1, family, number, 0, when_ns);
     run_length = key == previous_key ? run_length + 1 : 1;
     previous_key = key;
     since_anchor++;
@@ -421,9 +429,9 @@ static void take_in_news(void)
         commit_periodic(now_ns());
     }
     for (int n = 0; n < MOST_AT_ONCE; n++) {
-        uint64_t newest = newest_number();
-        if (newest > tracked + MOST_COLLECTIVES / 2)
-            tracked = newest - MOST_COLLECTIVES / 4; /* far behind: the rest may be overwritten */
+        uint64_t last = LOAD(newest);
+        if (last > tracked + MOST_COLLECTIVES / 2)
+            tracked = last - MOST_COLLECTIVES / 4; /* far behind: the rest may be overwritten */
         Collective *collective = collective_of(tracked + 1);
         if (collective == NULL)
             break;

@@ -133,14 +133,12 @@ def find_period(
     if best is None:
         return None
     best = _rotate(sequence, best, gaps)
-    positions = _split_merged(sequence, best)
-    final = _divide(sequence, positions)
-    lengths = [end - begin for begin, end in pairwise(positions)]
+    lengths = [end - begin for begin, end in pairwise(best.positions)]
     return Period(
-        starts=tuple(positions),
+        starts=tuple(best.positions),
         length=round(statistics.median(lengths)),
-        is_usual=tuple(final.is_usual),
-        explained_ratio=final.explained,
+        is_usual=tuple(best.is_usual),
+        explained_ratio=best.explained,
     )
 
 
@@ -342,24 +340,3 @@ def _rotate(sequence: _Sequence, partition: _Partition, gaps: Sequence[float] | 
         ):
             return rotated
     return partition
-
-
-def _split_merged(sequence: _Sequence, partition: _Partition) -> list[int]:
-    """The begins of steps, also of those whose anchor was not recorded.
-
-    Another kind that each step has once shows them, if both parts then are as usual.
-    """
-    kinds, expected = sequence.kinds, sum(partition.usual.values())
-    once = {kind for kind, count in partition.usual.items() if count == 1}
-    begins = []
-    for begin, end in zip(partition.positions, [*partition.positions[1:], len(kinds)], strict=True):
-        parts, seen = [begin], set[int]()
-        for index in range(begin, end if end - begin > expected else begin):
-            if kinds[index] in once and kinds[index] in seen:
-                parts.append(index)
-                seen.clear()
-            seen.add(kinds[index])
-        lengths = [after - before for before, after in zip(parts, [*parts[1:], end], strict=True)]
-        is_split = all(_USUAL_RATIO <= n / expected <= 1 / _USUAL_RATIO for n in lengths)
-        begins += parts if is_split else [begin]
-    return begins

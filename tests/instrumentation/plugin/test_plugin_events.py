@@ -12,6 +12,7 @@ from lockstep.launch.nccl_plugin import FOLLOWING, LOADED, plugin_path, plugin_s
 from lockstep_records.files.jobs import list_attempts, list_pages
 from lockstep_records.nccl.launches import read_launches
 from lockstep_records.page.reader import Page, read_page, read_rows
+from lockstep_records.page.replicas import UNSEEN, unseen_in
 
 from .ranks import compile_driver, ddp, run_ranks
 
@@ -55,6 +56,8 @@ def test_each_collective_is_kept_and_counted_in_its_step(
         numbers = [each["number"] for each in launches.collectives]
         assert numbers == list(range(1, collectives + 1))
         assert page.phase == "done"
+        is_unseen = UNSEEN["launches"] in unseen_in(page.periodic)
+        assert is_unseen == (launches.interface < 5 or "graph" in settings)
         if collectives >= STEPS * LAYERS:
             assert page.state["step"] == STEPS - 1
             rows = read_rows(page)

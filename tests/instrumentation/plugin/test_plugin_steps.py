@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from collective_programs import EVALUATION, NORM, PROGRAMS, Step, ddp, fsdp
 
 from lockstep_records.page.reader import read_page, read_rows
-from tests.records.nccl.test_periods import EVALUATION, NORM, PROGRAMS, Step, ddp, fsdp
 
 from .ranks import compile_driver
 

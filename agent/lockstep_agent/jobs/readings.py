@@ -95,8 +95,7 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     words = tuple(newest[name] for name in ("project", "queue", "job_class"))
     yield Reading(metrics.JOB_INFO, (*node_labels, *words), 1)
     seen_by = "plugin" if newest_page.is_of_plugin else "pages"
-    is_unseen = UNSEEN["launches"] in unseen_in(newest_page.periodic)
-    launches = "unseen" if is_unseen else "unasked"
+    launches = "unseen" if UNSEEN["launches"] in unseen_in(newest_page.periodic) else "unasked"
     yield Reading(metrics.JOB_SEEN, (*node_labels, seen_by, launches), 1)
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)

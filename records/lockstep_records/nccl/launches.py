@@ -91,14 +91,8 @@ class Launches:
     """
 
     interface: int
-    is_rccl: bool
     by_communicator: dict[str, int]
     collectives: list[dict[str, int]]
-
-
-def launches_path(page: Path) -> Path:
-    """The file that belongs to a page of the plugin."""
-    return page.with_suffix(SUFFIX)
 
 
 def read_launches(page: Path, *, with_collectives: bool = True) -> Launches:
@@ -108,7 +102,7 @@ def read_launches(page: Path, *, with_collectives: bool = True) -> Launches:
         PageError: the file cannot be read; the text names the field.
         OSError: it is refused, or is not there.
     """
-    path = launches_path(page)
+    path = page.with_suffix(SUFFIX)
     size = RING_OFFSET + MAX_COLLECTIVES * COLLECTIVE.size
     with open_foreign(path) as descriptor:
         data = os.pread(descriptor, size if with_collectives else RING_OFFSET, 0)
@@ -126,7 +120,6 @@ def read_launches(page: Path, *, with_collectives: bool = True) -> Launches:
         by_communicator = {}
     return Launches(
         interface=head["interface"],
-        is_rccl=bool(head["is_rccl"]),
         by_communicator=by_communicator,
         collectives=_collectives(data[RING_OFFSET:]) if with_collectives else [],
     )

@@ -42,7 +42,7 @@ def test_a_row_is_a_step_of_the_program(root: Path, sequence: Step) -> None:
         "WORLD_SIZE": "1",
     }
     compiled = compile_driver()
-    command = [compiled.abuse, compiled.plugin, "replay"]
+    command = [str(compiled.abuse), str(compiled.plugin), "replay"]
     subprocess.run(command, input=text, text=True, check=True, env=os.environ | environment)
     page = read_page(root / "jobs" / "j" / "0" / "rank-00000.nccl.page")
     steps = [row["step"] for row in read_rows(page)]

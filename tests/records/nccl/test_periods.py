@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from collective_programs import EVALUATION, NORM, PROGRAMS, Step, ddp
+from collective_programs import EVALUATION, PROGRAMS, Step, ddp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from collective_programs import EVALUATION, NORM, PROGRAMS, Step, ddp, fsdp
+from records.nccl.collective_programs import EVALUATION, NORM, PROGRAMS, Step, ddp, fsdp
 
 from lockstep_records.page.reader import read_page, read_rows
 

@@ -3,11 +3,12 @@
 import random
 
 import pytest
-from collective_programs import EVALUATION, PROGRAMS, Step, ddp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_records.nccl.periods import Collective, find_period
+
+from .collective_programs import EVALUATION, PROGRAMS, Step, ddp
 
 LIMITS = settings(max_examples=60, deadline=None, derandomize=True)
 

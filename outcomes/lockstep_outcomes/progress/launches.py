@@ -257,12 +257,9 @@ class _Members:
             for each in communicator.members
             if each.process.pid >= 0
         }
-        largest = max(answer.communicators, key=lambda each: each.size, default=None)
-        of_world = largest.members if largest else ()
-        world = {each.process: each.rank for each in of_world if each.process.pid >= 0}
+        world = {each.process: each.rank for each in answer.world if each.process.pid >= 0}
         # Groups without a common one number their ranks each for itself.
-        is_whole = everywhere <= world.keys() and largest and largest.size == answer.world_size > 0
-        self._world = world if is_whole else {}
+        self._world = world if everywhere <= world.keys() else {}
         self._numbers: dict[object, int] = {}
 
     def number(self, communicator: Communicator, each: RankLaunches | Crowd) -> int:

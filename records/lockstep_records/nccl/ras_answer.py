@@ -118,6 +118,12 @@ class Answer:
     num_timeouts: int = 0
     is_text: bool = False
 
+    @property
+    def world(self) -> tuple[RankLaunches | MissingRank, ...]:
+        """The named ranks of the communicator of all; empty where none is known to be that."""
+        largest = max(self.communicators, key=lambda each: each.size, default=None)
+        return largest.members if largest and largest.size == self.world_size > 0 else ()
+
 
 _LEAST_VERSION = (2, 28, 7)
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?:[-+.\w]{0,32})")

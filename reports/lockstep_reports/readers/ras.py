@@ -49,7 +49,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
     if newest.num_timeouts:
         waits = plural(newest.num_timeouts, "time-out")
         notes.append(f"The newest answer came after {waits} of processes; it may lack some.")
-    nodes = _nodes_of(newest) | {each.rank: each.process.host for each in finding.late}
+    nodes = {each.rank: each.process.host for each in (*newest.world, *finding.late)}
     ranks = sorted({*range(newest.world_size), *(rank for rank in nodes if rank >= 0)}) or [0]
     steps = timed_steps(
         path.name,
@@ -117,11 +117,3 @@ def _seconds_of(answer: Answer) -> float:
         return datetime.fromisoformat(answer.time).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0
-
-
-def _nodes_of(answer: Answer) -> dict[int, str]:
-    """Addresses by rank of the largest communicator, where that is the whole job's."""
-    largest = max(answer.communicators, key=lambda each: each.size, default=None)
-    if largest is None or largest.size != answer.world_size:
-        return {}
-    return {each.rank: each.process.host for each in largest.members}

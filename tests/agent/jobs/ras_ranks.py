@@ -9,9 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from random import randrange
 from tempfile import mkdtemp
+from typing import Self
 
 from outcomes.progress.ras_mesh import as_json
 
@@ -44,7 +47,9 @@ def serve(connection):
             connection.sendall(data[at : at + 1])
             time.sleep(1)
     if how == "leave":
+        server.shutdown(socket.SHUT_RDWR)  # else accept holds it
         server.close()
+        open(folder + "/left", "w").close()
         time.sleep(3600)
     if how == "reset":
         connection.sendall(data[: len(data) // 2])
@@ -101,9 +106,14 @@ def nccl_library(name: str = "libnccl.so.2.28.9", version: str = "") -> Path:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
+    """One that no client of this machine is given meanwhile."""
+    while True:
+        with (
+            suppress(OSError),
+            socket.create_server(("127.0.0.1", randrange(12_000, 32_000))) as own,
+        ):
+            port: int = own.getsockname()[1]
+            return port
 
 
 class RasJob:
@@ -165,7 +175,10 @@ class RasJob:
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         return [float(line.split()[0]) for line in text.splitlines()]
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for each in self.processes:
             each.kill()
             each.wait()

@@ -99,15 +99,12 @@ def test_a_hang_without_a_line_is_paged_within_a_minute_with_rank_and_node(
 def test_a_hang_that_only_the_socket_of_nccl_shows_is_paged_with_rank_node_and_communicator(
     root: Path, tmp_path: Path
 ) -> None:
-    job = RasJob(nccl_library(), TORCHELASTIC_RUN_ID="job")
-    job.says("A: 5 5 5 5 5 5 5 5", "A: 6 6 6 6 6 6 6 6", "A: 9 9 8 9 9 9 9 9")
-    try:
+    with RasJob(nccl_library(), TORCHELASTIC_RUN_ID="job") as job:
+        job.says("A: 5 5 5 5 5 5 5 5", "A: 6 6 6 6 6 6 6 6", "A: 9 9 8 9 9 9 9 9")
         # At the shipped periods: two answers that are alike take half a minute.
         with watched(root, tmp_path, agent_program(30.0, 15.0)) as pages:
             text = json.dumps(firing(pages, 180))
             paged_seconds = time.monotonic() - job.asked_seconds[2]
-    finally:
-        job.end()
     assert f"rank {MISSING} on node-7" in text
     assert f"communicator {ord('A'):016x}" in text
     assert paged_seconds < 60, paged_seconds

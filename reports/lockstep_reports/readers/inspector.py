@@ -42,6 +42,8 @@ from lockstep_reports.recording.steps import MAX_WORLD_SIZE, Member, Steps, time
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 MAX_BYTES = 1 << 33
+_BLOCK_BYTES = 1 << 17
+"""A few hundred lines: their objects stay in the cache, and their memory is used again."""
 _MAX_OPERATIONS = 1 << 25
 _MAX_NOTES = 4
 # Where the unit of the timer is wrong, bandwidth and time of a record contradict each other.
@@ -178,7 +180,7 @@ def _read_processes(path: Path, notes: list[str]) -> Iterator[_Process]:
 def _read_process(file: Path, content: InspectorFile, num_left: int) -> _Process | None:
     """The file; None without an operation. Raises ValueError and OSError."""
     parts: list[tuple[np.ndarray[tuple[int], np.dtype[Any]], ...]] = []
-    for block in line_blocks(file, most=MAX_BYTES):
+    for block in line_blocks(file, _BLOCK_BYTES, MAX_BYTES):
         batch = content.read(block)
         num_left -= len(batch.family)
         if num_left < 0 or len(content.families) > _MAX_FAMILIES:

@@ -45,7 +45,10 @@ _ROUNDING = 1e-6
 _LEFT_OUT = "Left out: "
 _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 _BLOCKED = "blocked_seconds"
-_WAITS = {"run_queue": QUEUED, "blocked": _BLOCKED, "stopped": STOPPED, "collection": COLLECTION}
+_OUTSIDE = "run_queue_outside_seconds"
+_WAITS = {
+    "run_queue": _OUTSIDE, "blocked": _BLOCKED, "stopped": STOPPED, "collection": COLLECTION,
+}  # fmt: skip
 
 
 class NoStepsError(ValueError):
@@ -181,6 +184,8 @@ def _build(
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
     if not any(page.periodic["collection_seconds"] for page in pages):
         copied["collection"] = zeros(matrices["seconds"].shape)
+    seconds = float(np.nansum(matrices["seconds"]))
+    copied["queued_ratio"] = float(np.nansum(matrices[QUEUED])) / seconds if seconds else 0.0
     return Steps(
         **{name: pages[0].identity[name] for name in _SHARED_FIELDS},
         members=tuple(map(_member, pages)),
@@ -350,7 +355,7 @@ def _matrices(
     """
     judged, by_host = judged_by_host
     by_clock = ("seconds", "host_bound_seconds", *STEP_PHASES, *_TIMES)
-    names = (*by_clock, "loss", *_WAITS.values(), *_FLAGS, *_LOADS)
+    names = (*by_clock, "loss", QUEUED, *_WAITS.values(), *_FLAGS, *_LOADS)
     exact = {*_TIMES, *_LOADS}
     matrices = {
         name: GrowingMatrix((len(pages), len(numbers)), np.float64 if name in exact else _WRITTEN)
@@ -393,8 +398,6 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
         return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
     if name in _DERIVED:
         return _DERIVED[name](rows)
-    if name == QUEUED:
-        return waits_by_row(column(rows, name), rows["seconds"])
     if name in STEP_PHASES:
         values = phase_column(rows, name)
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
@@ -487,12 +490,31 @@ def blocked_by_row(rows: NDArray[np.void]) -> Matrix:
     own -= np.minimum(np.nan_to_num(column(rows, STOPPED)), own)
     spent = column(rows, QUEUED) + column(rows, "core_seconds")
     has_value = np.flatnonzero(~np.isnan(spent))
-    before = np.concatenate([[0.0], np.cumsum(own)])[np.append(0, has_value + 1)]
     blocked = np.full(len(rows), np.nan)
-    blocked[has_value] = np.maximum(0.0, np.diff(before) - spent[has_value])
+    blocked[has_value] = np.maximum(0.0, _since_value(own, has_value) - spent[has_value])
     # The first value covers what came after the first read, at a step that nobody wrote down.
     blocked[has_value[:1]] = 0.0
     return waits_by_row(blocked, rows["seconds"])
 
 
-_DERIVED = {_BLOCKED: blocked_by_row, "seconds": _cover_phases}
+def _queued_outside(rows: NDArray[np.void]) -> Matrix:
+    """Seconds outside collectives that a rank waits for a core [rows]; NaN where unknown.
+
+    All its waits, but no more than the time in which it had no core there: waits in collectives
+    make nobody late.
+    """
+    queued, core = column(rows, QUEUED), column(rows, "core_seconds")
+    outside = np.sum([phase_column(rows, name) for name in STEP_PHASES if name != "sync"], axis=0)
+    has_value = np.flatnonzero(~np.isnan(queued))
+    without_core = _since_value(outside, has_value) - np.nan_to_num(core[has_value])
+    queued[has_value] = np.minimum(queued[has_value], np.maximum(without_core, 0.0))
+    return waits_by_row(queued, rows["seconds"])
+
+
+def _since_value(seconds: Matrix, has_value: Integers) -> Matrix:
+    """Sums of [rows] since the row of the value before [values]."""
+    sums: Matrix = np.concatenate([[0.0], np.cumsum(seconds)])[np.append(0, has_value + 1)]
+    return np.diff(sums)
+
+
+_DERIVED = {_BLOCKED: blocked_by_row, _OUTSIDE: _queued_outside, "seconds": _cover_phases}

@@ -88,7 +88,7 @@ class Account:
         transfer: in collectives, what the rank that came last needed too.
         unknown: in no phase.
         missing: sentences on the owners that this recording cannot tell.
-        queued: waits for a core, in collectives too; None where they were not recorded.
+        queued: waits for a core outside collectives; None where they were not recorded.
         slept: own work in which the rank had no core and waited for none, in the same way.
         queued_ratio: waits for a core as a share of all recorded time.
     """
@@ -178,6 +178,8 @@ def _room(steps: Steps, own: Matrix, rule: Rule) -> Matrix:
 
 
 def _queued_ratio(steps: Steps) -> float:
+    if steps.queued_ratio is not None:
+        return steps.queued_ratio
     total = float(np.nansum(steps.seconds))
     return (
         0.0 if steps.run_queue is None or not total else float(np.nansum(steps.run_queue)) / total

@@ -115,7 +115,9 @@ class Steps:
         by_device: 1 where the times of a row are the device's, 0 where the host's.
         not_finite: 1 where loss or gradient norm was NaN or infinite, else 0.
         hung: 1 where a phase of the step took longer than a hang does, else 0.
-        run_queue: time that the rank's loop was ready to run and had no core.
+        run_queue: time outside collectives that the rank's loop was ready and had no core.
+        queued_ratio: the same, in collectives too, as a share of all recorded time; None where only
+            that outside is known.
         blocked: time of own work in which it neither had a core nor was ready to run, nor was
             stopped.
         stopped: time in which its process was stopped, in any phase.
@@ -154,6 +156,7 @@ class Steps:
     has_phases: bool = True
     is_independent: bool = False
     round_steps: int = 0
+    queued_ratio: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "last_arrival", "loss"):

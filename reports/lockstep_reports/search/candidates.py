@@ -308,9 +308,9 @@ def is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     account, rows, columns = scores.account, candidate.rows, candidate.late_columns
     if account.queued is None:
         return False
-    waits = account.host["queued"][:, columns]
-    # Unknown waits make this NaN, and no comparison true.
-    work = np.where(np.isnan(account.queued[:, columns]), np.nan, scores.own_work[:, columns])
+    # Unknown waits make all of these NaN, and no comparison true.
+    waits = account.queued[:, columns]
+    work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
     longer = excess(work, rows) if candidate.by_work else candidate.margin[candidate.late]
     half = _WAITED_SHARE * float(nan_stats.mean(longer))
     is_explained = bool(nan_stats.mean(excess(waits, rows)) >= half)
@@ -321,7 +321,7 @@ def is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
         return False
     # What is left in all steps but the longest, which may be the first, with all that is done once.
     span = candidate.stretch.columns
-    inside = account.own_work[:, span]
+    inside = scores.own_work[:, span] - account.queued[:, span]
     usual = float(np.nansum(nan_stats.median(np.delete(inside, rows, axis=0), axis=0)))
     beyond = excess(inside, rows)
     left = float(np.nansum(beyond) - nan_stats.highest(beyond, axis=0))

@@ -24,11 +24,9 @@ WINDOW_STEPS = 10
 """Steps of the window in most of which lateness must hold; a judge needs two windows."""
 
 # A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price, over
-# gaps so many times as long as usual: so a steady one is late in at least half of its steps, a
-# recurrent one in at least a tenth, a sparse one in at least one of 25, a rare one in one of 66: a
-# stop of the process now and then, where steps are of milliseconds. A fault that strikes in each
-# third step is recurrent. Fewer late steps are not worth a test: three of them have at best a
-# corrected probability of 30 * units / steps by Fisher's test, too much up to 100,000 steps.
+# gaps so many times as long as usual: a steady one is late in half of its steps or more, recurrent
+# ones in a tenth, one of 25 and one of 66. Fewer late steps are not worth a test: three of them
+# have at best a probability of 30 * units / steps by Fisher's, too much up to 100,000 steps.
 _STEADY_PRICE, _MIN_STEADY = 0.5, 4
 _RECURRENT_PRICES, _MIN_RECURRENT = ((0.1, 1), (0.04, 3), (0.015, 8)), 6
 # A big fault is searched for above the noise that hides it: at so many times the threshold. Every
@@ -271,15 +269,12 @@ _RUNS_AS_HIGH, _RUNS_OF_ANY = 2.0, 1.5
 def find_high(excess: Matrix, threshold: float, probability: float) -> list[Stretch]:
     """The stretches too high and too long for chance, by unit and step: short ones too.
 
-    Each stretch of late steps at each of several heights is held against three ways in which a
-    healthy run could make it, and the likeliest counts: steps reach that height as often elsewhere,
-    on this rank or on any, in runs as long; one rare shock fades so slowly that it keeps all these
-    steps high; normal noise drags on. The probability is multiplied by every place and height that
-    was looked at. The constants come from generated null runs (``bench/reports/worker_tables.py``).
+    Each, at each of several heights, is held against three ways in which a healthy run could make
+    it: steps reach that height as often elsewhere, in runs as long; a rare shock fades slowly;
+    noise drags on. The constants come from null runs (``bench/reports/verdict_tables.py``).
 
-    ``excess`` is beyond the usual, positive when late, as a logarithm or in seconds, [units,
-    steps]; NaN where unknown. From ``threshold`` on it counts. ``probability`` is the upper bound
-    for a stretch anywhere in a healthy run.
+    ``excess`` is beyond the usual, as a logarithm or in seconds, [units, steps]; NaN where unknown.
+    From ``threshold`` on it counts. ``probability`` bounds one anywhere in a healthy run.
     """
     top = float(np.nan_to_num(excess, nan=-np.inf).max(initial=-np.inf))
     heights = threshold * _HEIGHT_RATIO ** np.arange(_MAX_HEIGHTS)

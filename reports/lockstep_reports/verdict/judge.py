@@ -74,7 +74,7 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     late_seconds = sum(episode.lost_seconds for episode in episodes)
     verdict = next(filter(None, loads), None)
     if late_seconds >= MIN_SHARE * scores.covered_seconds:
-        verdict = _name_slow(steps, episodes, losses) or verdict
+        verdict = _name_slow(steps, scores, episodes, losses) or verdict
     if verdict is None and (blind := tuple(sentences.why_blind(steps, scores))):
         verdict = unknown(*blind)
     if verdict is None and common is not None:
@@ -86,13 +86,21 @@ def judge(steps: Steps, scores: Scores, window_steps: int = WINDOW_STEPS) -> Jud
     return Judgement(replace(verdict, evidence=(*verdict.evidence, *missing)), episodes, losses)
 
 
-def _name_slow(steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss]) -> Verdict | None:
+def _name_slow(
+    steps: Steps, scores: Scores, episodes: Sequence[Episode], losses: Sequence[Loss]
+) -> Verdict | None:
     # What cost next to nothing compared with the costliest stays an episode: it names nobody,
     # and does not count as a recurrence. Other work takes caches as well as cores.
     of_host = [loss.lost_seconds for loss in losses if loss.kind == "busy_host"]
     costliest = max([*(e.lost_seconds for e in episodes), *of_host], default=0.0)
     least = _MIN_SHARE_OF_COSTLIEST * costliest
-    slow = [episode for episode in episodes if episode.lost_seconds >= least]
+    beside_waits = scores.tolerated_loss_seconds
+    slow = [
+        episode
+        for episode in episodes
+        if episode.lost_seconds >= least
+        and (episode.cause or _own_seconds(steps, scores, episode) >= beside_waits)
+    ]
     if not slow:
         return None
     worst = min(slow, key=rank_by_cost)
@@ -110,6 +118,15 @@ def _name_slow(steps: Steps, episodes: Sequence[Episode], losses: Sequence[Loss]
         confidence=worst.confidence,
         evidence=(*worst.evidence, *recurrence, *why),
     )
+
+
+def _own_seconds(steps: Steps, scores: Scores, episode: Episode) -> float:
+    """What an episode cost without the time that its ranks waited longer than others for cores."""
+    if scores.account.queued is None:
+        return episode.lost_seconds
+    rows = np.flatnonzero(np.isin(steps.ranks, episode.ranks)).tolist()
+    longer = float(np.nansum(excess(scores.account.queued[:, episode.columns], rows)))
+    return episode.lost_seconds - max(longer, 0.0)
 
 
 def _causes(steps: Steps, episode: Episode) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -252,10 +252,30 @@ def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
         page.append(step=step, start_ns=1, seconds=0.6, phase_seconds=phases)
     page.commit(1)
     page.close()
-    blocked = read_pages(path.parent)[0].blocked
-    assert blocked is not None
+    steps = read_pages(path.parent)[0]
+    assert steps.blocked is not None
+    assert steps.run_queue is not None
     # Nobody knows since when the first value counts; the last one is of two steps.
-    assert blocked[0].tolist() == pytest.approx([0.0, 0.0, 0.1, 0.1], abs=1e-6)
+    assert steps.blocked[0].tolist() == pytest.approx([0.0, 0.0, 0.1, 0.1], abs=1e-6)
+    assert steps.run_queue[0].tolist() == pytest.approx([0.1, 0.1, 0.05, 0.05], abs=1e-6)
+    assert steps.queued_ratio == pytest.approx(0.3 / 2.4)
+
+
+def test_a_wait_for_a_core_in_a_collective_is_none_of_own_work(page_root: Path) -> None:
+    path = SyntheticJob(ranks=1, num_steps=4).write(page_root) / "0" / "rank-00000.page"
+    path.unlink()
+    page = PageWriter(path, SyntheticJob(ranks=1).identity_of(0), rows=32)
+    for step in range(4):
+        page.add_to_row("run_queue_seconds", 0.3)
+        page.add_to_row("core_seconds", 0.35)
+        phases = 0.0, 0.4, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0  # forward and synchronisation
+        page.append(step=step, start_ns=1, seconds=0.9, phase_seconds=phases)
+    page.commit(1)
+    page.close()
+    steps = read_pages(path.parent)[0]
+    assert steps.run_queue is not None
+    assert steps.run_queue[0].tolist() == pytest.approx([0.05] * 4, abs=1e-6)
+    assert steps.queued_ratio == pytest.approx(0.3 / 0.9)
 
 
 @pytest.mark.parametrize(("wait_ratio", "is_named"), [(0.0, True), (0.2, False)])

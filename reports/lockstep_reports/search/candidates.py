@@ -271,9 +271,7 @@ def _search_waiting(
     kinds += [(u, margin_of(u, waits, scores.planned)) for u in groups(steps) if u.kind == "node"]
     for units, all_margin in kinds:
         margin = np.where(is_explained, np.nan, all_margin)
-        limits = replace(
-            search, recurrent=True, false_alarm_probability=share, weight=independence(margin)
-        )
+        limits = replace(search, false_alarm_probability=share, weight=independence(margin))
         for candidate in _late(units, -waits, margin, margin, limits):
             yield replace(candidate, by_work=False)
 

@@ -19,7 +19,8 @@ from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_records.page.replicas import counts_data
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
-from lockstep_reports.readers.pages import ROW_DTYPE, phase_column, rows_by_clock
+from lockstep_reports.readers.page_rows import phase_column
+from lockstep_reports.readers.pages import ROW_DTYPE, rows_by_clock
 from lockstep_reports.top import table
 from lockstep_reports.wording import duration, plural
 

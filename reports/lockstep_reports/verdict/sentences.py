@@ -276,7 +276,7 @@ def why_blind(steps: Steps, scores: Scores) -> Iterator[str]:
         yield f"{UNSEEN['device'].sentence[0].upper()}{UNSEEN['device'].sentence[1:]}."
     if not _hidden_seconds(steps) <= _MAX_HIDDEN * scores.threshold:
         yield from missing_ranks(steps, "any of them may be the slow one")
-        yield from _missing_rows(steps)
+    yield from _missing_rows(steps)
 
 
 def _name_hiding_phase(account: Account) -> str:

@@ -46,8 +46,8 @@ LATE = {
     ),
     "half of the records": (InspectedJob(steps=120, version="v4.4", ring=14, interval_seconds=1.0,
                                          late=late(4, 25)), 4, 25),
-    "1,024 ranks of 20 steps": (
-        InspectedJob(num_ranks=1024, steps=20, late=late(700, 30), plan=DATA_PARALLEL), 700, 24,
+    "1,024 ranks": (
+        InspectedJob(num_ranks=1024, steps=40, late=late(700, 30), plan=DATA_PARALLEL), 700, 24,
     ),
     "64 ranks": (InspectedJob(num_ranks=64, late=late(41, 30), plan=DATA_PARALLEL), 41, 30),
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """A recording that cannot show a slow rank is judged unknown, with the reason; never nobody."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
-from lockstep_reports.readers.pages import read_pages, waits_by_row
+from lockstep_reports.readers.page_rows import waits_by_row
+from lockstep_reports.readers.pages import read_pages
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import score
 from lockstep_reports.top.table import RankRow, why_unobserved
@@ -86,7 +88,6 @@ BLIND = {
     "hidden in backward, and a late rank would not show. Put `with monitor.phase": without_waits,
     "lies in no marked phase": unclaimed,
     "recorded times of the host": by_the_host,
-    "left no readable page": without_a_rank,
     "left no row of many steps": without_rows,
 }
 
@@ -105,10 +106,16 @@ def test_a_backward_forty_per_cent_slower_whose_waits_are_hidden_is_not_called_n
     assert verdict_of(steps).kind == "unknown"
 
 
-@pytest.mark.parametrize("reason", ["left no readable page", "recorded times of the host"])
-def test_a_slow_rank_that_shows_is_named_all_the_same(reason: str) -> None:
+@pytest.mark.parametrize("hide", [without_a_rank, by_the_host])
+def test_a_slow_rank_that_shows_is_named_all_the_same(hide: Callable[[Steps], Steps]) -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
-    assert verdict_of(BLIND[reason](steps)).ranks == (1,)
+    assert verdict_of(hide(steps)).ranks == (1,)
+
+
+def test_who_is_not_there_was_late_by_the_shortest_wait_of_the_others_at_most() -> None:
+    verdict = verdict_of(without_a_rank(SyntheticJob().steps()))
+    assert verdict.kind == "nobody"
+    assert "held up the others by 10 ms a step at most" in verdict.evidence[-1]
 
 
 def test_times_of_the_device_are_not_doubted() -> None:
@@ -264,7 +271,7 @@ def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
 def test_a_wait_for_a_core_in_a_collective_is_none_of_own_work(page_root: Path) -> None:
     path = SyntheticJob(ranks=1, num_steps=4).write(page_root) / "0" / "rank-00000.page"
     path.unlink()
-    page = PageWriter(path, SyntheticJob(ranks=1).identity_of(0), rows=32)
+    page = PageWriter(path, RankIdentity(job_id="synthetic", rank=0, world_size=1), rows=32)
     for step in range(4):
         page.add_to_row("run_queue_seconds", 0.3)
         page.add_to_row("core_seconds", 0.35)

@@ -407,11 +407,9 @@ def _find_common(scores: Scores, search: Search) -> Common | None:
 def _find_hiccups(
     steps: Steps, scores: Scores, candidates: list[Candidate], window_steps: int
 ) -> list[Candidate]:
-    """The candidates that were brief and cheap, on one rank or another.
+    """The candidates that were brief and cheap, and hit one rank or another as chance does.
 
-    Busy hosts pause for a few steps now and then. That counts when it costs the run as much as a
-    step must lose to be late, or hits the same ranks more often than chance would. From
-    ``window_steps`` late steps on none is brief.
+    Busy hosts pause for a few steps. From ``window_steps`` late steps on none is brief.
     """
     cheap_seconds = MIN_EFFECT_RATIO * float(np.nansum(scores.step_seconds))
     cheap = [each for each in candidates if float(each.cost.sum()) < cheap_seconds]

@@ -1,8 +1,7 @@
 """Scores every rank at every step: own work, lateness, and what its lateness cost the job.
 
 A rank that comes late waits least, so the shortest synchronisation names it. Its cost is what the
-job would have gained had it come as early as the second-latest. No clock is compared (TraceLens
-and DDP's logger use the same sign; tools that take the longest collective name the victims).
+job would have gained had it come as early as the second-latest. No clock is compared.
 
 Ranks may be late as units, with their node or another group that the mesh defines: all of them
 after all others. By noise at most one unit of a kind is so in a step, however many there are.

@@ -89,9 +89,8 @@ def held_episodes(
 ) -> Iterator[Episode]:
     """Those of a few ranks that were stopped or collected garbage, again and again or for long.
 
-    Pages say for how long, so chance has no part in it. From ``window_steps`` pauses on none is
-    brief, and a brief one that cost little is left out. Where more than half of the ranks are held,
-    they are in turns. The costs by cause are seconds, [ranks, steps].
+    From ``window_steps`` pauses on none is brief; a brief one that cost little is left out. More
+    than half of the ranks are held in turns. The costs by cause are seconds, [ranks, steps].
     """
     cheap_seconds = MIN_EFFECT_RATIO * float(np.nansum(scores.step_seconds))
     for cause, cost in costs.items():

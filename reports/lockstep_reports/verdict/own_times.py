@@ -1,13 +1,9 @@
 """Judges ranks whose step times are their own: each against its own past, not against the median.
 
-Workers may differ for good with nobody to blame, and half of them may turn slow at once. So each
-is compared with its own low level, and what slows all in the same steps is the workload's. Only a
-rank that is slow from the first step to the last is compared with the faster ones.
-
-So are ranks that train independently, such as the workers of a parameter server: none waits for
-another, and a slow one makes fewer updates than it could, by parameters that are staler. Its n-th
-step is at another time than the n-th of the others, so paces are compared by the clock: what slows
-a machine slows its ranks at once.
+Workers may differ for good with nobody to blame, and half of them may turn slow at once. What slows
+all in the same steps is the workload's. Only a rank that is slow from the first step to the last is
+compared with the faster ones. Ranks that train independently, such as the workers of a parameter
+server, are compared by the clock: what slows a machine slows its ranks at once.
 """
 
 from collections.abc import Iterator, Sequence

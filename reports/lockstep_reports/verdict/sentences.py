@@ -1,8 +1,7 @@
 """The sentences of a verdict: the words for each owner of lost time, and what a verdict rests on.
 
-"Nobody" is a claim, and it needs evidence: a late rank shows only where somebody's waiting for it
-was recorded, or its own work apart from that of the others. Where neither could have been, the
-verdict is unknown.
+"Nobody" needs evidence: a late rank shows only where somebody's waiting for it was recorded, or its
+own work apart from that of the others. Else the verdict is unknown.
 """
 
 import math
@@ -100,12 +99,7 @@ def loss_words(loss: Loss, world_size: int) -> str:
 
 
 def is_news(loss: Loss) -> bool:
-    """Whether a loss without a slow rank is worth a verdict.
-
-    What some ranks plan, or other processes take, is from a share of the run on; what hits all
-    ranks alike, or is rare, must cost as much as a step must lose to be late, for chance does the
-    same.
-    """
+    """Whether a loss without a slow rank is worth a verdict; chance makes all ranks alike late."""
     least = MIN_SHARE if loss.kind in {"planned", "busy_host"} else MIN_EFFECT_RATIO
     return loss.kind != "slow" and loss.lost_ratio >= least
 

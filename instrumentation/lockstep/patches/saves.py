@@ -7,6 +7,7 @@ have no cause.
 import functools
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -24,7 +25,7 @@ _STEP_AT_END = re.compile(r"(\d+)\D*$")
 
 
 # By thread: monitor, step and folder at the end of its last save.
-_counted: dict[int, tuple[int, int, Path | None]] = {}
+_counted: dict[int, tuple[Callable[[], Any], int, Path | None]] = {}
 
 
 def wrap_save(original: Callable[P, R]) -> Callable[P, R]:
@@ -72,8 +73,10 @@ def wrap_load(original: Callable[P, R]) -> Callable[P, R]:
 def _block(monitor: Any, folder: Path | None, *, in_background: bool) -> Iterator[Any]:
     """A checkpoint; for a thread's next files before the end of a step only its time."""
     thread = threading.get_ident()
-    *counted, counted_folder = _counted.get(thread, (0, 0, None))
-    is_more = counted == [id(monitor), monitor.next_step] and folder in {None, counted_folder}
+    counted, step, counted_folder = _counted.get(thread, (lambda: None, 0, None))
+    # An id would come again with another monitor.
+    is_same = counted() is monitor and step == monitor.next_step
+    is_more = is_same and folder in {None, counted_folder}
     if not is_more:
         counted_folder = folder
         block = monitor.checkpoint(_step_in(folder), in_background=in_background)
@@ -83,7 +86,7 @@ def _block(monitor: Any, folder: Path | None, *, in_background: bool) -> Iterato
         with block as saving:
             yield saving
     finally:
-        _counted[thread] = id(monitor), monitor.next_step, counted_folder
+        _counted[thread] = weakref.ref(monitor), monitor.next_step, counted_folder
 
 
 def _follow(saving: Any, result: object, folder: Path) -> None:

@@ -255,6 +255,7 @@ OTHER_VERDICTS = {
     "negative": "unknown",  # too much of it cannot be
     "clocks": "unknown",
     "not_numbers": "unknown",
+    "long_line": "unknown",  # rows of that rank are missing
     "two_jobs": "nobody",  # of the job that wrote last
 }
 

@@ -1,6 +1,7 @@
 """A job without a line of ours, in the whole stack: its hang is paged with rank and node."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -53,13 +54,13 @@ def watched(root: Path, folder: Path, program: Sequence[str] = LOCKSTEP) -> Iter
         agent.wait()
 
 
-def firing(pages: Path, seconds: float) -> list[dict[str, Any]]:
-    """The alerts of the first page of the job."""
+def firing(pages: Path, seconds: float, job_id: str = "job") -> list[dict[str, Any]]:
+    """The alerts of the first page of a job."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         lines = pages.read_text(encoding="utf-8").splitlines() if pages.exists() else []
         for page in map(json.loads, lines):
-            if page["group_labels"].get("incident") == "job":
+            if page["group_labels"].get("incident") == job_id:
                 alerts: list[dict[str, Any]] = page["alerts"]
                 return alerts
         time.sleep(0.5)
@@ -99,11 +100,13 @@ def test_a_hang_without_a_line_is_paged_within_a_minute_with_rank_and_node(
 def test_a_hang_that_only_the_socket_of_nccl_shows_is_paged_with_rank_node_and_communicator(
     root: Path, tmp_path: Path
 ) -> None:
-    with RasJob(nccl_library(), TORCHELASTIC_RUN_ID="job") as job:
+    # Another test's job of that name, on this machine and of another user, would be it.
+    job_id = f"job-{os.getpid()}"
+    with RasJob(nccl_library(), TORCHELASTIC_RUN_ID=job_id) as job:
         job.says("A: 5 5 5 5 5 5 5 5", "A: 6 6 6 6 6 6 6 6", "A: 9 9 8 9 9 9 9 9")
         # At the shipped periods: two answers that are alike take half a minute.
         with watched(root, tmp_path, agent_program(30.0, 15.0)) as pages:
-            text = json.dumps(firing(pages, 180))
+            text = json.dumps(firing(pages, 180, job_id))
             paged_seconds = time.monotonic() - job.asked_seconds[2]
     assert f"rank {MISSING} on node-7" in text
     assert f"communicator {ord('A'):016x}" in text

@@ -143,11 +143,11 @@ def assert_whole(dsn: str, stories: list[Story]) -> None:
 
 
 def end_sessions(engine: Engine) -> None:
-    """Ends every other connection to the server, as a fail-over does."""
+    """Ends every other connection to the server, as a fail-over does, and its locks with it."""
     with engine.begin() as connection:
         connection.execute(
             text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
                 " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
         )

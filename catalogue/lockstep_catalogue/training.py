@@ -399,9 +399,7 @@ LAUNCH_BOUND_STEPS = _metric(
     "sum over the node's ranks.",
 )
 
-# What single ranks of a job stand out by, and what ranks of other nodes are compared with. A rank
-# has a series here only while it stands out: at most one a node and quantity, or eight ranks that
-# ran out of memory.
+# A rank has a series here only while it stands out: one a node and quantity, eight out of memory.
 
 MODEL_PART = Label(
     name="part_of_model",

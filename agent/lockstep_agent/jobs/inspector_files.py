@@ -1,4 +1,4 @@
-"""What the Inspector's files of a process tell, read from where the last reading ended.
+"""The Inspector's files of a process, read from where the last reading ended.
 
 A file that does not grow is the only sign of silence there is: the Inspector writes completed
 operations, and a GPU that completes none keeps its old text.

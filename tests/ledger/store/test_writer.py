@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import JOBS, JOBS_FINISHED, LEADS, SLO_EVENTS
-from lockstep_ledger.store import writer as shared_writer
+from lockstep_ledger.store import writer as store_writer
 from lockstep_ledger.store.database import open_store, store_url
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission
@@ -196,7 +196,7 @@ def test_a_leader_whose_connection_ends_leads_no_more_and_doubles_nothing(
 def test_a_lost_answer_to_a_commit_neither_stops_intake_nor_doubles_it(
     own_postgres: PostgresServer, fault: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_writer, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(store_writer, "ANSWER_SECONDS", 1.0)
     stories = job_stories(10, seed=6)
     with answer_proxy(own_postgres.socket_path) as proxy, shared(proxy.dsn) as writer:
         refusals = 0
@@ -243,7 +243,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_a_read_only_store_is_said_and_a_writable_one_is_taken_up(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_writer, "_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(store_writer, "_PROBE_SECONDS", 0.0)
     admin = create_engine(store_url(own_postgres.dsn), isolation_level="AUTOCOMMIT")
 
     def set_read_only(value: str) -> None:
@@ -272,7 +272,7 @@ def test_a_read_only_store_is_said_and_a_writable_one_is_taken_up(
 def test_a_full_disk_is_said_and_one_with_room_is_taken_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_writer, "_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(store_writer, "_PROBE_SECONDS", 0.0)
     dsn = str(tmp_path / "ledger.db")
     stories = job_stories(40, seed=10)
     limit = {"pages": 10**6}

@@ -124,19 +124,20 @@ class Levels:
 
 
 def _measure_levels(seconds: Matrix) -> Levels | None:
-    """From the low quartile of windowed medians; None where one is not positive."""
+    """From the low quartile of windowed medians; None where a rank took no time at all."""
+    if (nan_stats.highest(seconds, axis=1) <= 0).any():
+        return None
+    # A slot without own time, such as one in a long exchange, says nothing of a pace.
+    seconds = np.where(seconds > 0, seconds, np.nan)
     usable = seconds.shape[1] // _WINDOW_STEPS * _WINDOW_STEPS
     windows = seconds[:, :usable].reshape(len(seconds), -1, _WINDOW_STEPS)
     # Up to three windows in four may be slow.
     low = nan_stats.quantile(nan_stats.median(windows, axis=2), _LOW_QUANTILE, axis=1)
-    if not (nan_stats.number(np.nanmin(low)) or 0) > 0:
-        return None
     is_slow = _slow_for_good(low)
     usual = np.where(is_slow, nan_stats.median(low[~is_slow]), low)[:, None]
     relative = seconds / usual
     common = np.maximum(nan_stats.quantile(relative, _LOW_QUANTILE, axis=0)[None, :], 1.0)
-    with np.errstate(divide="ignore"):
-        excess = np.log(relative / common)
+    excess = np.log(relative / common)
     return Levels(seconds=usual, low=low, is_slow=is_slow, common=common, excess=excess)
 
 

@@ -129,6 +129,17 @@ def test_a_worker_of_a_server_that_dies_is_not_slow() -> None:
     assert (analysis.verdict.kind, analysis.verdict.ranks) == ("nobody", ())
 
 
+def test_workers_without_own_time_in_a_long_exchange_are_not_slow() -> None:
+    job = ServedJob(workers=3, num_steps=120).steps()
+    phases = {name: values.copy() for name, values in job.phases.items()}
+    for name, values in phases.items():
+        values[:, 100] = 5.0 if name == "sync" else 0.0
+    seconds = np.sum(list(phases.values()), axis=0)
+    start = 1.79e9 + seconds.cumsum(axis=1) - seconds
+    analysis = judged(replace(job, phases=phases, seconds=seconds, start=start))
+    assert analysis.verdict.ranks == ()
+
+
 def test_a_slow_worker_that_trains_on_alone_is_compared_while_others_train() -> None:
     slow = ServedJob(workers=3, num_steps=600, slow=(2, "forward", 0.4, 200)).steps()
     # Others are done at their own last step, and the slow one goes on for twice as long by itself.

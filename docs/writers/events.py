@@ -141,16 +141,27 @@ def markdown_page() -> str:
         types = described.get("type", "integer")
         words = types if isinstance(types, str) else types[0]
         lines.append(f"| `{name}` | {words}{star} | {described['description']} |")
+    listed: set[EventField] = set()
     for kind in EVENT_KINDS:
         stays = " It stays longest in a spool." if kind.edge else ""
         lines += ["", f"## {kind.name}", "", kind.meaning + stays, ""]
-        lines += ["| field | type | meaning |", "| --- | --- | --- |"]
-        for spec in kind.fields:
-            values = f": {', '.join(f'`{value}`' for value in spec.values)}" if spec.values else ""
-            words = spec.shape.replace("_", " ") + ("*" if spec.required else "")
-            words += _range_words(spec)
-            lines.append(f"| `{spec.name}` | {words} | {spec.meaning}{values} |")
-    return "\n".join(lines) + "\n"
+        if again := [f"`{spec.name}`" for spec in kind.fields if spec in listed]:
+            lines += [f"Fields of kinds above: {', '.join(again)}."]
+        if own := [spec for spec in kind.fields if spec not in listed]:
+            lines += [
+                *([""] * bool(again)),
+                "| field | type | meaning |",
+                "| --- | --- | --- |",
+                *map(_row, own),
+            ]
+        listed.update(own)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(spec: EventField) -> str:
+    values = f": {', '.join(f'`{value}`' for value in spec.values)}" if spec.values else ""
+    words = spec.shape.replace("_", " ") + ("*" if spec.required else "") + _range_words(spec)
+    return f"| `{spec.name}` | {words} | {spec.meaning}{values} |"
 
 
 def _range_words(spec: EventField) -> str:

@@ -67,12 +67,12 @@ def markdown_page() -> str:
     )
     for name, definition in definitions:
         lines += [f"## {name}", "", definition.get("description", ""), ""]
-        lines += ["| field | type | meaning |", "| --- | --- | --- |"]
+        lines += ["| field | type: meaning |", "| --- | --- |"]
         for field, field_schema in definition["properties"].items():
             if name in _REPORTS and field in shared:
                 continue
-            meaning = field_schema.get("description", "")
-            lines.append(f"| `{field}` | {_type_name(field_schema)} | {meaning} |")
+            meaning = f": {words}" if (words := field_schema.get("description")) else ""
+            lines.append(f"| `{field}` | {_type_name(field_schema)}{meaning} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

@@ -1,9 +1,11 @@
 """Builds the series of a situation: the healthy fleet, bent by events and overrides."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -59,24 +61,29 @@ def matchers(selector: str) -> list[tuple[str, str, str]]:
     return [("__name__", "=", read.name), *others] if read.name else others
 
 
-@cache
-def _template_matchers(selector: str) -> list[tuple[str, str, str]]:
-    """Those of a template: its parameters stand in values."""
-    return matchers(selector)
-
-
 def matches(labels: Labels, tests: list[tuple[str, str, str]]) -> bool:
     """Whether the labels pass all matchers; a label that is not there is empty."""
     return all(TESTS[test](labels.get(label, ""), value) for label, test, value in tests)
+
+
+@cache
+def _formats(selector: str, timeline: str) -> tuple[dict[str, str], str]:
+    """Labels and timeline of a template as formats of ``%``: half a million are filled in."""
+    texts = {label: value for label, _, value in matchers(selector)} | {"": timeline}
+    found = {
+        label: re.sub(r"\$\{?([A-Za-z_]\w*)\}?", r"%(\1)s", text.replace("%", "%%"))
+        for label, text in texts.items()
+    }
+    return found, found.pop("")
 
 
 def _series(
     templates: Mapping[str, Any], values: Mapping[str, Any], own: Labels
 ) -> Iterator[Series]:
     for selector, timeline in templates.items():
-        parts = ((label, Template(value)) for label, _, value in _template_matchers(selector))
-        labels = own | {label: value.substitute(values) for label, value in parts}
-        yield Series(labels, Template(str(timeline)).substitute(values))
+        labels, course = _formats(selector, str(timeline))
+        filled = {label: text % values for label, text in labels.items()}
+        yield Series(own | filled, course % values)
 
 
 def _job_values(job_id: str, job: Mapping[str, Any], gpus: int) -> dict[str, Any]:
@@ -178,6 +185,14 @@ def clusters_of(fleet: str | Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+@cache
+def _healthy(fleet: str, scrape: float) -> tuple[dict[str, dict[str, Any]], list[Series]]:
+    """Clusters and series of a fleet that is given as JSON; most situations have the same."""
+    clusters = clusters_of(json.loads(fleet))
+    of_each = (_of_cluster(name, cluster, scrape) for name, cluster in clusters.items())
+    return clusters, [*chain.from_iterable(of_each)]
+
+
 def build(
     situation: Mapping[str, Any], scrape: float, end: float, *, read: str | None = None
 ) -> list[Series]:
@@ -185,18 +200,18 @@ def build(
 
     Where ``read`` is the text of rules, series that it does not name are left out.
     """
-    clusters = clusters_of(situation.get("fleet", "two jobs on four nodes"))
+    fleet = json.dumps(situation.get("fleet", "two jobs on four nodes"))
+    clusters, healthy = _healthy(fleet, scrape)
     found = [
-        series
-        for name, cluster in clusters.items()
-        for series in _of_cluster(name, cluster, scrape)
+        Series(dict(series.labels), series.timeline)
+        for series in healthy
+        if read is None or series.labels["__name__"] in read
     ]
-    if read is not None:
-        found = [series for series in found if series.labels["__name__"] in read]
-    own, of_fleet = next(iter(clusters)), list(found)
+    own, of_fleet = next(iter(clusters)), _by_name(found)
     for selector, timeline in situation.get("adds", {}).items():
         labels = {label: value for label, _, value in matchers(selector)}
         found.append(Series(_with_target(labels, own), str(timeline)))
+    by_name = _by_name(found)
     for event in situation.get("events", ()):
         values = {"cluster": ".*", "node": ".*", "job": ".*", "from": "0", "to": f"{end + 60:g}s"}
         values |= {"local_ranks": clusters[own]["gpus"]} | dict(event)
@@ -204,13 +219,22 @@ def build(
             raise ValueError(f"event {event['event']!r} is none of {list(library()['events'])}")
         for selector, timeline in library()["events"][event["event"]].items():
             _bend(
-                found, Template(selector).substitute(values), Template(timeline).substitute(values)
+                by_name,
+                Template(selector).substitute(values),
+                Template(timeline).substitute(values),
             )
     for selector, timeline in situation.get("series", {}).items():
         # What the situation adds has a timeline of its own: only the fleet's series are overridden.
         if not _bend(of_fleet, selector, str(timeline)) and read is None:
             raise ValueError(f"{situation['name']}: selector {selector!r} matches no series")
     return found
+
+
+def _by_name(found: list[Series]) -> dict[str, list[Series]]:
+    by_name: dict[str, list[Series]] = {}
+    for series in found:
+        by_name.setdefault(series.labels["__name__"], []).append(series)
+    return by_name
 
 
 def _with_target(labels: Labels, cluster: str) -> Labels:
@@ -223,9 +247,10 @@ def _with_target(labels: Labels, cluster: str) -> Labels:
     return {"cluster": cluster} | target | labels
 
 
-def _bend(found: list[Series], selector: str, timeline: str) -> int:
+def _bend(found: Mapping[str, list[Series]], selector: str, timeline: str) -> int:
     tests, count = matchers(selector), 0
-    for series in found:
+    names = [tests[0][2]] if tests[0][:2] == ("__name__", "=") else list(found)
+    for series in (series for name in names for series in found.get(name, ())):
         if matches(series.labels, tests):
             series.bends.append(timeline)
             count += 1

@@ -1,6 +1,6 @@
 """Every situation of alerts/situations, with the project's rules and routes.
 
-A tenth of the brief ones at a minute in each run, all others in the release one: each takes
+A twentieth of the brief ones at a minute in each run, all others in the release one: each takes
 seconds.
 """
 
@@ -10,7 +10,7 @@ import pytest
 
 from lockstep_catalogue import METRICS
 
-from .expand import Paging, end_of, run, shipped, situations
+from .expand import Paging, run, shipped, situations
 from .fleet import build
 
 INTERVALS = (5, 15, 60)
@@ -27,7 +27,7 @@ def _params() -> list[Any]:
     """Each situation at each interval at which it holds; a sample of them in each run."""
     pairs = [(each, s) for s in INTERVALS for each in SITUATIONS
              if s in each.get("scrape_seconds", INTERVALS)]  # fmt: skip
-    brief = [pair for pair in pairs if pair[1] == _BRIEF_SCRAPE and not _is_long(pair[0])][::10]
+    brief = [pair for pair in pairs if pair[1] == _BRIEF_SCRAPE and not _is_long(pair[0])][::20]
     return [
         pytest.param(
             *pair,
@@ -52,15 +52,13 @@ def test_on_call_is_told_what_it_expects(
     assert not run(situation, scrape, paging[scrape])
 
 
-def test_every_situation_builds_and_half_of_them_are_healthy() -> None:
+def test_half_of_the_situations_are_healthy() -> None:
     assert len({situation["name"] for situation in SITUATIONS}) == len(SITUATIONS)
     assert sum(situation["day"] == "healthy" for situation in SITUATIONS) >= len(SITUATIONS) / 2
-    for situation in SITUATIONS:
-        assert situation["day"] in {"healthy", "bad"}
-        assert build(situation, 60, end_of(situation, 60))
+    assert {situation["day"] for situation in SITUATIONS} == {"healthy", "bad"}
 
 
-def test_every_series_is_in_the_catalogue_with_its_labels() -> None:
+def test_every_situation_builds_of_series_of_the_catalogue_with_their_labels() -> None:
     declared = {name: metric for metric in METRICS for name in metric.sample_names}
     target = {"__name__", "job", "instance", "cluster", "node", "le"}
     for situation in SITUATIONS:

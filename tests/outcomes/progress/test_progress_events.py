@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from lockstep_records.files.jobs import job_folder, page_path, pages_of
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
-from .hang_cases import HANGS, LONG_STEPS, Case
+from .hang_cases import HANGS, LONG_STEPS, Case, Job
 
 
 class Ranks:
@@ -326,6 +327,9 @@ def test_a_rank_that_stood_after_its_exception_did_not_survive_it(memory: Path) 
     )
 
 
+run = cache(Job.run)  # blind cases are jobs of others
+
+
 def state_of(rank: SimulatedRank, case: Case) -> RankState:
     """What a page tells of a rank, and with a Flight Recorder the operations."""
     launched = {
@@ -345,7 +349,7 @@ def state_of(rank: SimulatedRank, case: Case) -> RankState:
 
 @pytest.mark.parametrize("case", [*HANGS, *LONG_STEPS], ids=str)
 def test_the_rank_that_the_others_wait_for_is_named_live_and_from_its_event(case: Case) -> None:
-    ranks = case.job.run()
+    ranks = run(case.job)
     states = tuple(state_of(rank, case) for at, rank in ranks.items() if at not in case.without)
     num_unseen = case.job.ranks - len(states)
     hang = Hang(limit_seconds=120.0, ranks=states, states=states, num_unseen=num_unseen)

@@ -111,6 +111,7 @@ class Stack:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("stack") / "st"
     with serving(Agent()) as agent:
+        agent.jobs += [Job("slow", extra={"data": 0.1}), Job("nan", is_diverged=True)]
         intervals = ("--interval", "1s", "--group-interval", "1s")
         done = lockstep("stack", "up", "--dir", folder, "--target", agent.target, *intervals)
         assert done.returncode == 0, done.stderr
@@ -124,9 +125,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.mark.server
 @pytest.mark.timeout(150)
 def test_a_straggler_is_paged_once_with_its_runbook_and_its_board(running: Stack) -> None:
-    job = Job("slow", extra={"data": 0.1})
-    running.agent.jobs.append(job)
-
     def of_job(page: dict[str, Any]) -> bool:
         return bool(page["group_labels"].get("incident") == "slow")
 
@@ -156,10 +154,6 @@ def test_a_straggler_is_paged_once_with_its_runbook_and_its_board(running: Stack
 @pytest.mark.server
 @pytest.mark.timeout(90)
 def test_a_loss_that_stays_no_number_is_its_owners_ticket(running: Stack) -> None:
-    job = Job("nan")
-    running.agent.jobs.append(job)
-    assert wait_for(lambda: job.steps > 0, 20)
-    job.is_diverged = True
     page = running.wait_for_page(
         lambda page: page["group_labels"].get("alertname") == "TrainLossBad", 40
     )

@@ -61,7 +61,7 @@ _NAMES: Mapping[AlertBoard, str] = {
     ),
     AlertBoard("lockstep-fabric", "Storage"): "TrainStorageDegraded",
     AlertBoard("lockstep-monitor", "The agent itself"): (
-        "TrainAgentDown TrainAgentImpaired TrainClockOff"
+        "TrainAgentDown TrainAgentImpaired TrainClockOff TrainCanary"
     ),
     AlertBoard("lockstep-monitor", "The ledger itself"): "TrainLedgerImpaired",
     _executive("Objectives"): "TrainSLOBurn TrainSLOBudgetSpent",

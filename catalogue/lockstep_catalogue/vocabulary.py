@@ -81,3 +81,8 @@ Severity = Literal[
 ]
 """What the first line of a report is about, the gravest first."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+SYNTHETIC_CLASS = "synthetic"
+"""Class of jobs that only prove the way to the pager: no objective counts them."""
+CANARY_ALERT = "TrainCanary"
+"""The alert that `lockstep canary` makes."""

@@ -100,8 +100,9 @@ def test_every_variant_fits_the_schemas_and_the_bounds_of_a_cluster(values: Path
         assert len(json.dumps(each)) < ANNOTATION_BYTES, name
         if kind not in CUSTOM | {"Certificate"}:
             kubernetes_validate.validate(each, "1.34", strict=True)
-        if kind in {"DaemonSet", "Deployment"}:
-            [container] = each["spec"]["template"]["spec"]["containers"]
+        if kind in {"DaemonSet", "Deployment", "CronJob"}:
+            template = each["spec"].get("jobTemplate", each)["spec"]["template"]
+            [container] = template["spec"]["containers"]
             cluster = next(var for var in container["env"] if "CLUSTER" in var["name"])
             assert cluster["value"] == settings.cluster
             assert container["image"].startswith(settings.registry)
@@ -110,11 +111,13 @@ def test_every_variant_fits_the_schemas_and_the_bounds_of_a_cluster(values: Path
     )
 
 
-def test_ledger_feed_and_access_are_restricted_as_podsecurity_says() -> None:
+def test_all_but_agents_are_restricted_as_podsecurity_says() -> None:
     found = built(write(TREE / "ci" / "default-values.yaml"))
     names = {("Deployment", "lockstep-ledger"), ("Deployment", "lockstep-ledger-feed")}
-    for key in names | {("Job", "lockstep-access")}:
-        pod = found[key]["spec"]["template"]["spec"]
+    found |= built(write(TREE / "ci" / "operator-values.yaml"))
+    for key in names | {("Job", "lockstep-access"), ("CronJob", "lockstep-canary")}:
+        spec = found[key]["spec"]
+        pod = spec.get("jobTemplate", {"spec": spec})["spec"]["template"]["spec"]
         assert not {"hostNetwork", "hostPID"} & pod.keys()
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

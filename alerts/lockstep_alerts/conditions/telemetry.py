@@ -17,7 +17,7 @@ from lockstep_alerts.conditions.joins import (
 from lockstep_alerts.reading.entry import Entry, Ratio, Window, number, whole_number
 from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue import agent, feeds, foreign, ledger, recorded, training
-from lockstep_catalogue.labels import CLUSTER, NODE, STATE
+from lockstep_catalogue.labels import CLUSTER, JOB_CLASS, NODE, STATE
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import (
     Matcher,
@@ -32,6 +32,7 @@ from lockstep_catalogue.promql import (
     one_of,
     select,
 )
+from lockstep_catalogue.vocabulary import CANARY_ALERT, SYNTHETIC_CLASS
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows, spelled
 
 _EVERY_SECONDS = 30
@@ -356,3 +357,31 @@ class AlwaysFiring(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """One, without labels."""
         return "vector(1)"
+
+
+_SYNTHETIC_JOBS = select(training.JOB_INFO, eq(JOB_CLASS, SYNTHETIC_CLASS))
+
+
+class CanarySeen(Condition):
+    """Jobs of `lockstep canary` whose deliberate loss that is not a number came through."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Such steps of each of its jobs."""
+        # They count from the first sample on: what counts increases sees nothing of them.
+        marked = by("max", select(training.NONFINITE_STEPS), *JOB_LABELS)
+        return f"{marked} > 0 and {JOB_JOIN} {by('group', _SYNTHETIC_JOBS, *JOB_LABELS)}"
+
+
+class CanarySilent(Condition):
+    """Clusters whose canary ran within days, and has not been seen to fire for ``above``."""
+
+    DETECTED_AFTER = "above"
+
+    above: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Clusters with agents that have seen its jobs."""
+        fires = (eq(foreign.ALERT_NAME, CANARY_ALERT), eq(foreign.ALERT_STATE, "firing"))
+        fired = f"present_over_time({select(foreign.ALERTS, *fires)}[{self.above}])"
+        ran = f"last_over_time({_SYNTHETIC_JOBS}[{_LEDGER_MEMORY}])"
+        return f"{by('group', ran, CLUSTER)} unless {CLUSTER_JOIN} {by('group', fired, CLUSTER)}"

@@ -13,6 +13,7 @@ from lockstep_alerts.routing.receivers import KINDS, Deployment, webhooks
 from lockstep_alerts.routing.time_windows import OfficeHours
 from lockstep_catalogue.foreign import INCIDENT
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, PROJECT
+from lockstep_catalogue.vocabulary import CANARY_ALERT
 from lockstep_catalogue.windows import spelled
 
 OVERNIGHT = "TrainTicketOvernight"
@@ -161,7 +162,7 @@ def _routes(delivery: Delivery, deployment: Deployment) -> list[Route]:
     return [
         {
             "receiver": DEAD_MAN if has_dead_man else NOBODY,
-            "matchers": [f'alertname="{WATCHDOG}"'],
+            "matchers": [f'alertname=~"{WATCHDOG}|{CANARY_ALERT}"'],
             "group_by": _ALERT_GROUP,
             "group_wait": "0s",
             "group_interval": "1m",
@@ -244,7 +245,7 @@ def route_cases(
 ) -> list[RouteCase]:
     """One case for each alert without and with a job."""
     watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
-    by_name = {WATCHDOG: watchdog}
+    by_name = {WATCHDOG: watchdog, CANARY_ALERT: watchdog}
     named = {**dict.fromkeys(by_name, "none"), **dict(severities)}
     return [
         RouteCase(

@@ -46,7 +46,7 @@ def deploy() -> None:
 @deploy.command("systemd")
 @deploy_options
 def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
-    """Write units of agent and ledger for machines without Kubernetes."""
+    """Write units of agent, canary and ledger for machines without Kubernetes."""
     _check("--command", "program", program)
     paths = write_shipped("systemd", folder, {}, systemd)
     for path in paths:

@@ -108,6 +108,8 @@ _Class = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9.-]*$")]
 _OPERATOR = "prometheus-operator"
 _POD_KINDS = {"kind": "DaemonSet|Deployment"}
 _CLUSTER = "/spec/template/spec/containers/0/env/0/value"
+_OF_COMPONENTS = {"canary": ("CronJob", f"/spec/jobTemplate{_CLUSTER}")}
+"""Objects of a component that name the cluster elsewhere: their kind, and where."""
 _NEEDED = {
     "cert-manager": "kubectl refuses the certificate until the CRDs of cert-manager are there.",
     _OPERATOR: "kubectl refuses the monitors until the CRDs of the Prometheus operator are there.",
@@ -195,6 +197,9 @@ def kustomization_of(settings: Settings) -> dict[str, Any]:
     images = ("lockstep-agent", "lockstep-ledger")
     prefix = f"{settings.registry}/" if settings.registry else ""
     patches = [{"target": _POD_KINDS, "patch": _replace(_CLUSTER, settings.cluster)}]
+    for name in filter(_OF_COMPONENTS.get, settings.components):
+        kind, path = _OF_COMPONENTS[name]
+        patches.append({"target": {"kind": kind}, "patch": _replace(path, settings.cluster)})
     if settings.storage_class and "ledger-postgres" not in settings.components:
         patch = _replace("/spec/storageClassName", settings.storage_class, op="add")
         patches.append({"target": {"kind": "PersistentVolumeClaim"}, "patch": patch})

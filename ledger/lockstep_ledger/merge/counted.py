@@ -9,6 +9,7 @@ import msgspec
 from lockstep_catalogue import Metric, limits
 from lockstep_catalogue import ledger as counted
 from lockstep_catalogue.ledger import AMENDED
+from lockstep_catalogue.vocabulary import SYNTHETIC_CLASS
 from lockstep_ledger.merge.record import Record
 from lockstep_ledger.merge.spans import WindowRow
 from lockstep_records.events.event import Event
@@ -168,6 +169,8 @@ class Effects:
 
     def count(self, group: Labels, rows: Iterable[WindowRow], sign: int = 1) -> None:
         """Adds to the counts of objectives, or takes back; those of one moment are one row."""
+        if group[-1] == SYNTHETIC_CLASS:
+            return  # nobody was promised anything of it
         for time, slo, good, total in rows:
             key = (time, group[0], group[-1], slo)
             good_before, total_before = self._slo.get(key, (0.0, 0.0))

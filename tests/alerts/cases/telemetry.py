@@ -7,6 +7,8 @@ from lockstep_alerts.conditions.telemetry import (
     AgentImpaired,
     AlwaysFiring,
     Blind,
+    CanarySeen,
+    CanarySilent,
     ClockOff,
     FeedBehind,
     LedgerImpaired,
@@ -272,4 +274,32 @@ def always_firing(condition: AlwaysFiring, timing: Timing) -> list[Case]:
     return [
         Case("nothing is scraped", [], {}),
         Case("Prometheus has just started", [], at_seconds=0),
+    ]
+
+
+@proves(CanarySeen)
+def canary_seen(condition: CanarySeen, timing: Timing) -> list[Case]:
+    nans = sample_node(training.NONFINITE_STEPS, timing.appears(), job_id="j1")
+    job = {job_class: _job_of_class(timing, job_class) for job_class in ("synthetic", "production")}
+    return [
+        Case("its loss came through", [nans, job["synthetic"]], JOB),
+        Case("a job that is meant", [nans, job["production"]]),
+    ]
+
+
+def _job_of_class(timing: Timing, job_class: str) -> Samples:
+    return samples(training.JOB_INFO, timing.steady(1), **JOB, **{"class": job_class})
+
+
+@proves(CanarySilent)
+def canary_silent(condition: CanarySilent, timing: Timing) -> list[Case]:
+    fires = {"alertname": "TrainCanary", "alertstate": "firing", "cluster": "c1"}
+    ran = _job_of_class(timing, "synthetic")
+    once = steady(1, timing.onset_seconds)
+    return [
+        Case(
+            "it has come before", [ran, samples(foreign.ALERTS, once, **fires)], {"cluster": "c1"}
+        ),
+        Case("it comes", [ran, samples(foreign.ALERTS, timing.steady(1), **fires)]),
+        Case("there is none", [_job_of_class(timing, "production")]),
     ]

@@ -3,6 +3,7 @@
 import pytest
 
 from lockstep_catalogue import ledger as counted
+from lockstep_catalogue.vocabulary import SYNTHETIC_CLASS
 from lockstep_ledger.web.app import MAX_CLASSES, windows
 
 from ..stories import Story
@@ -48,3 +49,14 @@ def test_classes_that_users_invent_are_one_beyond_the_first_twenty() -> None:
     assert len(classes) == MAX_CLASSES + 2
     assert samples[counted.SLO_EVENTS.name, ("c", "other", *at)] == 20.0
     assert samples[counted.SLO_EVENTS.name, ("c", "class-00", *at)] == 2.0
+
+
+@pytest.mark.parametrize(("job_class", "number"), [("debug", 1), (SYNTHETIC_CLASS, 0)])
+def test_no_objective_counts_a_job_that_only_proves_the_way_to_the_pager(
+    job_class: str, number: int
+) -> None:
+    replay = Replay(
+        Story().start(job_class=job_class).after(60).end("failed", failure_class="infra")
+    )
+    assert replay.job.outcome == "failed"
+    assert slo_counts(replay, "job_success") == (0, number)

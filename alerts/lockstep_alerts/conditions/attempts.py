@@ -120,7 +120,8 @@ class NotFinite(Condition):
         return self.least_scrapes * windows.scrape_seconds
 
 
-_Counter = tuple[Metric, Matcher | None]
+_Counter = tuple[Metric, Matcher | None, Metric | None]
+"""A counter, which series of it, and the counter of the same events that is born at 0."""
 
 
 class _Counted(Condition):
@@ -133,11 +134,11 @@ class _Counted(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """How often it happened; each node counts the same event, so the nodes' highest count."""
         counted = []
-        for metric, matcher in self.COUNTERS:
+        for metric, matcher, total in self.COUNTERS:
             matchers = () if matcher is None else (matcher,)
             # An outcome is a label of its own: a restore that failed is not one that fell back.
             labels = (*self.LABELS, *(() if matcher is None else (matcher.label,)))
-            counted.append(grown(metric, self.window.text, *matchers, labels=labels))
+            counted.append(grown(metric, self.window.text, *matchers, labels=labels, total=total))
         return by("max", " or ".join(counted), *self.LABELS)
 
 
@@ -145,23 +146,23 @@ class CheckpointInvalid(_Counted):
     """A checkpoint was read back otherwise than written, or a restore had to skip one."""
 
     COUNTERS = (
-        (training.CHECKPOINTS, eq(OUTCOME, "invalid")),
-        (training.RESTORES, one_of(RESTORE_OUTCOME, "fallback", "failed")),
+        (training.CHECKPOINTS, eq(OUTCOME, "invalid"), None),
+        (training.RESTORES, one_of(RESTORE_OUTCOME, "fallback", "failed"), None),
     )
 
 
 class CheckpointFailed(_Counted):
     """A checkpoint could not be written; the newest good one grows older."""
 
-    COUNTERS = ((training.CHECKPOINTS, eq(OUTCOME, "failed")),)
+    COUNTERS = ((training.CHECKPOINTS, eq(OUTCOME, "failed"), None),)
 
 
 class OutOfMemory(_Counted):
     """An allocation failed on a rank, or the kernel killed one."""
 
     COUNTERS = (
-        (training.OUT_OF_MEMORY_RANK, None),
-        (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill")),
+        (training.OUT_OF_MEMORY_RANK, None, training.OUT_OF_MEMORY),
+        (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"), None),
     )
     LABELS = (*NODE_LABELS, RANK)
 

@@ -59,18 +59,28 @@ NEVER_PAGES = 2
 """Value of ``recorded.JOB_QUIET`` for a job of a class that never pages."""
 
 
-def grown(metric: Metric, window: str, *matchers: Matcher, labels: tuple[Label, ...]) -> str:
+def grown(
+    metric: Metric,
+    window: str,
+    *matchers: Matcher,
+    labels: tuple[Label, ...],
+    total: Metric | None = None,
+) -> str:
     """By how much a counter has grown within the window; what is only seen anew does not count.
 
     ``increase`` does not see the first increment of a series that is born above zero. It counts
     where the agent of the node was seen before the window and the series was not, under any
-    instance: after a gap, a restart or in a fresh Prometheus nothing says that it is new.
+    instance: after a gap, a restart or in a fresh Prometheus nothing says that it is new. On a node
+    that is seen for the first time the growth of ``total`` says it: its counter of the same events,
+    which every job has from 0 on.
     """
     count = select(metric, *matchers)
     before = f"[{_REMEMBERED}] offset {window}"
     per_place = by("max", count, *dict.fromkeys((*labels, NODE)))
     seen_before = f"present_over_time({count}{before})"
     watched = f"present_over_time({select(agent.AGENT_INFO)}{before})"
+    if total is not None:
+        watched = f"({watched} or {by('group', f'{increase(total, window)} > 0', CLUSTER, NODE)})"
     on_series = f"on ({names(*dict.fromkeys((*labels, NODE)))})"
     born = f"{per_place} > 0 unless {on_series} {seen_before} and {MACHINE_JOIN} {watched}"
     return f"{increase(metric, window, *matchers)} > 0 or ({born})"

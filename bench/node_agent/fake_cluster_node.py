@@ -1,21 +1,17 @@
 """The fake node that the agent is measured on, built by the tests' own parts, and its peers."""
 
-import importlib
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from fake_cluster_ranks import RANKS
 
+from lockstep_cli.gameday.fake_node import FakeNode, Tree, build_nvml, h100
+
 REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests"))
-_gpus: Any = importlib.import_module("agent.fake_node")
-_tree: Any = importlib.import_module("agent.fake_tree")
-_conftest: Any = importlib.import_module("agent.conftest")
 
 GPUS, PORTS = 8, 10
 _DEBIAN = "prometheus-node-exporter"
@@ -23,10 +19,10 @@ _DEBIAN = "prometheus-node-exporter"
 
 def build_node(folder: Path) -> tuple[dict[str, str], Path]:
     """A node of 8 H100 and 10 ports in a folder: its environment, and its NVML library."""
-    _gpus.FakeNode(folder / "gpus", [_gpus.h100() for _ in range(GPUS)])
-    _tree.Tree(folder / "sys", gpus=GPUS, infiniband=8, ethernet=2)
+    FakeNode(folder / "gpus", [h100() for _ in range(GPUS)])
+    Tree(folder / "sys", gpus=GPUS, infiniband=8, ethernet=2)
     environment = {"NVML_STUB_STATE": str(folder / "gpus"), "NVML_STUB_POLL_SECONDS": "1"}
-    return environment, _conftest.build_nvml(folder)
+    return environment, build_nvml(folder)
 
 
 class AbsentError(RuntimeError):

@@ -1,6 +1,5 @@
 """A fake node: a folder for jobs on the tmpfs, a driver made of C, network ports made of files."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import pytest
 from lockstep_agent.health.signs import ExpectedPort
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
+from lockstep_cli.gameday.fake_node import FakeNode, a100, b200, build_nvml, h100, t4
 
-from .fake_node import FakeNode, a100, b200, h100, t4
 from .fake_tree import fill_procfs, fill_sysfs
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -22,17 +21,6 @@ _CALL_TIMEOUT_SECONDS = 2.0
 def _root(memory: Path) -> Path:
     """A root of jobs."""
     return memory
-
-
-def build_nvml(folder: Path) -> Path:
-    """The driver made of C, compiled by the system's compiler."""
-    library = folder / "libnvidia-ml.so.1"
-    flags = ["-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{library.name}"]
-    source = FIXTURES / "nvml-stub" / "nvml.c"
-    subprocess.run(
-        ["cc", *flags, "-Wall", "-Werror", "-o", library, source, "-lpthread"], check=True
-    )
-    return library
 
 
 @pytest.fixture(name="nvml_library", scope="session")

@@ -14,8 +14,8 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime, GpuWorker
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.nvml import Driver, Fields
 from lockstep_catalogue import agent, gpu, incidents
+from lockstep_cli.gameday.fake_node import FakeNode, h100
 
-from ..fake_node import FakeNode, h100
 from ..values import Values, values_in
 
 H100, A100, T4, B200 = (

@@ -16,8 +16,8 @@ from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import agent, fabric, gpu
+from lockstep_cli.gameday.fake_node import FakeNode
 
-from ..fake_node import FakeNode
 from .test_agent_gpu import A100, H100
 
 STALE_SECONDS = 5.0

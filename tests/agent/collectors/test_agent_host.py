@@ -11,8 +11,9 @@ from lockstep_agent.collectors.node.pcie import Affinity, Pcie
 from lockstep_agent.collectors.node.storage import Storage
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import fabric, host
+from lockstep_cli.gameday.fake_node import Tree, write
 
-from ..fake_tree import Tree, fill_procfs, write
+from ..fake_tree import fill_procfs
 from ..values import Values, values_of
 
 

@@ -15,8 +15,8 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
 from lockstep_catalogue import gpu as gpu_metrics
+from lockstep_cli.gameday.fake_node import FakeNode
 
-from ..fake_node import FakeNode
 from ..fake_tree import FIXTURES
 from ..in_process import refused_message
 from ..values import Values, values_of

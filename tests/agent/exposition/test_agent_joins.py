@@ -17,9 +17,9 @@ from lockstep_alerts.stack.servers import prometheus_config
 from lockstep_catalogue import fabric, gpu, incidents, training
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_cli.gameday.fake_node import FakeNode, Tree, h100
 
-from ..fake_node import FakeNode, h100
-from ..fake_tree import Tree, fill_cgroups
+from ..fake_tree import fill_cgroups
 from ..live_page import LivePage
 from ..running_agent import running_agent
 

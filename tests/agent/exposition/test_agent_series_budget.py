@@ -17,9 +17,9 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import agent, fabric, gpu, series_budget, training
 from lockstep_catalogue.labels import KIND
+from lockstep_cli.gameday.fake_node import FakeNode, Tree, h100
 
-from ..fake_node import FakeNode, h100
-from ..fake_tree import Tree, fill_cgroups
+from ..fake_tree import fill_cgroups
 from ..live_page import LivePage
 
 SPARE_SERIES = 130  # for what is yet to be measured

@@ -11,9 +11,9 @@ from lockstep_agent.doctor import checkup
 from lockstep_agent.doctor.checkup import compare, parse_figures, read_fleet
 from lockstep_agent.doctor.command import doctor as command
 from lockstep_agent.options import Options
+from lockstep_cli.gameday.fake_node import FakeNode, h100
 from lockstep_records.files.node_figure import Figure
 
-from ..fake_node import FakeNode, h100
 from ..in_process import refused_message
 from ..running_agent import running_agent
 

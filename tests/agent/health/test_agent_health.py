@@ -21,8 +21,8 @@ from lockstep_catalogue.incidents import (
     NODE_REASON,
 )
 from lockstep_catalogue.labels import PORT_REASON
+from lockstep_cli.gameday.fake_node import FakeNode, h100
 
-from ..fake_node import FakeNode, h100
 from ..running_agent import running_agent
 from ..values import Values
 

@@ -12,8 +12,9 @@ from lockstep_agent.collectors.ports.port_health import (
     judge_port,
 )
 from lockstep_catalogue import fabric as metrics
+from lockstep_cli.gameday.fake_node import Tree, unpack, write
 
-from ..fake_tree import FIXTURES, Tree, unpack, write
+from ..fake_tree import FIXTURES
 
 HEALTHY = PortFacts(
     labels=("mlx5_0", "1"),

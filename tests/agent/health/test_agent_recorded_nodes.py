@@ -12,8 +12,9 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.incidents import EXPECTED_PORT_HEALTH
+from lockstep_cli.gameday.fake_node import unpack, write
 
-from ..fake_tree import FIXTURES, unpack, write
+from ..fake_tree import FIXTURES
 
 
 def write_interfaces(name: str, sysfs: Path) -> Iterable[str]:

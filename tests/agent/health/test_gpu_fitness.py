@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from lockstep_agent.doctor import checkup, gpu_fitness
 from lockstep_agent.doctor.command import doctor
-
-from ..fake_node import FakeNode, h100
+from lockstep_cli.gameday.fake_node import FakeNode, h100
 
 H100 = "NVIDIA H100 80GB HBM3"
 

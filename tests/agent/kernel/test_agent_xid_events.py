@@ -18,8 +18,7 @@ from lockstep_agent.sources.nvml import Driver, Gpu
 from lockstep_agent.sources.nvml.device import XidEvent
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import incidents as incident_metrics
-
-from ..fake_node import FakeNode
+from lockstep_cli.gameday.fake_node import FakeNode
 
 ADDRESS = "0000:10:00.0"
 NO_LOG = Path("/no/such")

@@ -14,8 +14,9 @@ from lockstep_agent.sources.interfaces import (
     open_ethtool,
 )
 from lockstep_catalogue import Metric, fabric
+from lockstep_cli.gameday.fake_node import Tree, write
 
-from ..fake_tree import FIXTURES, Tree, write
+from ..fake_tree import FIXTURES
 from ..values import values_of
 
 BOND_METRICS = (fabric.BOND_MEMBERS, fabric.BOND_MEMBERS_UP)

@@ -10,8 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErrors
 from lockstep_catalogue import fabric as metrics
 from lockstep_catalogue.labels import PHYSICAL_STATE, PORT_STATE
+from lockstep_cli.gameday.fake_node import Tree, unpack, write
 
-from ..fake_tree import FIXTURES, Tree, unpack, write
+from ..fake_tree import FIXTURES
 from ..values import Values, values_of
 
 CAPTURES = FIXTURES / "sysfs-infiniband"

@@ -1,0 +1,186 @@
+"""Makes every failure for real on this machine, and judges what people are told of it."""
+
+import queue
+import random
+import shutil
+import threading
+import time
+from pathlib import Path
+from subprocess import SubprocessError
+
+import click
+from rich.console import Console
+
+from lockstep_cli.gameday import results
+from lockstep_cli.gameday.actions import missing, perform
+from lockstep_cli.gameday.judge import judge
+from lockstep_cli.gameday.results import Result
+from lockstep_cli.gameday.rows import Row, RowError, read_rows
+from lockstep_cli.gameday.scene import Scene
+from lockstep_cli.gameday.stage import Stage, StoppedError
+from lockstep_cli.options import bad_input
+
+_PROGRAMS = (("prometheus",), ("alertmanager", "prometheus-alertmanager"))
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--only", default="", help="Rows or failures, by commas, such as F3,f6-memory.")
+@click.option("--quick", is_flag=True, help="Only the shortest useful rows.")
+@click.option("--list", "is_list", is_flag=True, help="List the rows and make none.")
+@click.option(
+    "--ranks", type=click.IntRange(2, 16), default=4, show_default=True, help="Ranks of a job."
+)
+@click.option(
+    "--strategy", default="ddp", show_default=True, help="Of the jobs, see lockstep train."
+)
+@click.option("--seed", type=int, help="Seed that draws ranks and steps; random when left out.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 32),
+    default=4,
+    show_default=True,
+    help="Rows that are played at a time.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("gameday-out"),
+    show_default=True,
+    help="Folder of evidence; emptied first.",
+)
+@click.option("--html", type=_FILE, help="File for the results as a page.")
+@click.option("--junit", type=_FILE, help="File for the results as JUnit XML.")
+@click.option("--markdown", type=_FILE, help="File for the results as Markdown.")
+def gameday(
+    *,
+    only: str,
+    quick: bool,
+    is_list: bool,
+    ranks: int,
+    strategy: str,
+    seed: int | None,
+    parallel: int,
+    keep: Path,
+    html: Path | None,
+    junit: Path | None,
+    markdown: Path | None,
+) -> int:
+    """Make every failure of the table, and judge alerts, notifications, ledger and report.
+
+    Exit status 0 if every row that this machine can make came out as it is expected.
+    """
+    seed = random.SystemRandom().randrange(10_000) if seed is None else seed
+    with bad_input(RowError):
+        rows = _select(read_rows(seed, ranks, strategy), only, is_quick=quick)
+    if is_list:
+        for row in rows:
+            click.echo(f"{row.failure:<12} {row.row:<28} {row.says}")
+        return 0
+    _refuse_what_is_missing()
+    _empty(keep)
+    began = time.monotonic()
+    played = {each.row: each for each in play_all(rows, keep.resolve(), parallel)}
+    document = results.Document(
+        seed=seed,
+        ranks=ranks,
+        strategy=strategy,
+        seconds=time.monotonic() - began,
+        results=tuple(played[row.row] for row in rows),
+    )
+    results.show(document, Console())
+    results.write(document, {".html": html, ".xml": junit, ".md": markdown})
+    return 0 if all(result.holds or result.missing for result in document.results) else 1
+
+
+def _select(rows: list[Row], only: str, *, is_quick: bool) -> list[Row]:
+    names = {name.strip().lower() for name in only.split(",") if name.strip()}
+    unknown = names - {row.row for row in rows} - {row.failure.lower() for row in rows}
+    if unknown:
+        raise RowError(
+            f"--only {', '.join(sorted(unknown))}: lockstep gameday --list shows the rows"
+        )
+    return [
+        row
+        for row in rows
+        if (not names or {row.row, row.failure.lower()} & names) and (row.quick or not is_quick)
+    ]
+
+
+def _refuse_what_is_missing() -> None:
+    for names in _PROGRAMS:
+        if not any(shutil.which(name) for name in names):
+            raise click.UsageError(f"{names[-1]} is not on PATH; install it")
+
+
+def _empty(folder: Path) -> None:
+    marker = folder / ".lockstep-gameday"
+    if folder.exists() and any(folder.iterdir()) and not marker.exists():
+        raise click.UsageError(f"--keep {folder} holds files that no game day wrote")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    marker.touch()
+
+
+def play_all(rows: list[Row], folder: Path, parallel: int) -> list[Result]:
+    """Plays rows several at a time, those that disturb others afterwards one by one."""
+    console = Console(stderr=True, highlight=False)
+    played = [Result.not_run(row, reason) for row in rows if (reason := missing(row))]
+    for result in played:
+        console.print(f"{result.row}: not run here: {result.missing}", markup=False)
+    able = [row for row in rows if not missing(row)]
+    if not able:
+        return played
+    console.print(f"starts the stack for {len(able)} rows; evidence: {folder}", markup=False)
+    with Stage(folder, [row.row for row in able]) as stage:
+        for group, lanes in (
+            ([row for row in able if not row.exclusive], parallel),
+            ([row for row in able if row.exclusive], 1),
+        ):
+            _play_in_lanes(stage, group, lanes, played, console)
+    return played
+
+
+def _play_in_lanes(
+    stage: Stage, rows: list[Row], lanes: int, played: list[Result], console: Console
+) -> None:
+    waiting = queue.SimpleQueue[Row]()
+    # The longest first: the last to end decides when the game day is over.
+    for row in sorted(rows, key=lambda row: -row.expected_seconds):
+        waiting.put(row)
+    threads = [
+        threading.Thread(target=_play_lane, args=(stage, waiting, played, console), daemon=True)
+        for _ in range(min(lanes, len(rows)))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.2)
+    finally:
+        if any(thread.is_alive() for thread in threads):
+            stage.stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def _play_lane(
+    stage: Stage, waiting: "queue.SimpleQueue[Row]", played: list[Result], console: Console
+) -> None:
+    while not waiting.empty() and not stage.stopped.is_set():
+        row = waiting.get()
+        began = time.monotonic()
+        console.print(f"{row.row}: {row.says}", markup=False)
+        try:
+            observed = Scene(stage, row, perform).play()
+            result = Result.of(row, judge(row, observed), time.monotonic() - began)
+        except StoppedError:
+            return
+        except (click.ClickException, OSError, SubprocessError, ValueError, KeyError) as error:
+            result = Result.broken(row, f"{type(error).__name__}: {error}")
+        played.append(result)
+        word = "ok" if result.holds else "FAIL"
+        console.print(f"{row.row}: {word} after {result.seconds:.0f} s", markup=False)
+        for finding in result.findings:
+            if not finding.holds:
+                console.print(f"    {finding.column}: {finding.text}", markup=False)

@@ -1,0 +1,214 @@
+"""The results of a game day as a table in the terminal, HTML, JUnit XML and Markdown."""
+
+import html
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+from xml.etree import ElementTree as ET
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lockstep_cli.gameday.judge import Finding
+from lockstep_cli.gameday.rows import Row
+
+COLUMNS = (
+    "alerts", "notified", "nothing else", "ledger", "lost", "report", "resumed", "steps lost",
+)  # fmt: skip
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one row.
+
+    Attributes:
+        missing: what this machine lacks for it; it was not run.
+        departs: why it expects another thing than DESIGN does.
+    """
+
+    row: str
+    failure: str
+    says: str
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+    missing: str = ""
+    departs: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it was run and every check holds."""
+        return not self.missing and all(finding.holds for finding in self.findings)
+
+    @property
+    def word(self) -> str:
+        """``passed``, ``FAILED`` or ``not run here``."""
+        return "not run here" if self.missing else "passed" if self.holds else "FAILED"
+
+    def cell(self, column: str) -> str:
+        """What was found in a column, the failed checks with a cross before them."""
+        texts = [
+            ("" if finding.holds else "✗ ") + finding.text
+            for finding in self.findings
+            if finding.column == column
+        ]
+        return "; ".join(texts)
+
+    @classmethod
+    def of(cls, row: Row, findings: list[Finding], seconds: float) -> Self:
+        """The result of a row that was played."""
+        return cls(
+            row=row.row,
+            failure=row.failure,
+            says=row.says,
+            findings=tuple(findings),
+            seconds=seconds,
+            departs=row.departs,
+        )
+
+    @classmethod
+    def broken(cls, row: Row, reason: str) -> Self:
+        """The result of a row that could not be played to its end."""
+        return cls.of(row, [Finding(column="alerts", holds=False, text=reason)], 0.0)
+
+    @classmethod
+    def not_run(cls, row: Row, reason: str) -> Self:
+        """The result of a row for which the machine lacks something."""
+        return cls(row=row.row, failure=row.failure, says=row.says, missing=reason)
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """All results, and how to make them again."""
+
+    seed: int
+    ranks: int
+    strategy: str
+    seconds: float
+    results: tuple[Result, ...]
+
+    @property
+    def headline(self) -> str:
+        """One sentence."""
+        words = [result.word for result in self.results]
+        counts = ", ".join(
+            f"{words.count(word)} {word}" for word in ("passed", "FAILED", "not run here")
+        )
+        again = f"--seed {self.seed} --ranks {self.ranks} --strategy {self.strategy}"
+        return f"{len(words)} rows in {self.seconds / 60:.0f} min: {counts} ({again})"
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns in which a row has anything."""
+        return [name for name in COLUMNS if any(result.cell(name) for result in self.results)]
+
+
+def show(document: Document, console: Console) -> None:
+    """Prints the table: what people were told, and every check that fails."""
+    table = Table("failure", "row", "result", "what came")
+    for result in document.results:
+        failed = [f"✗ {each.column}: {each.text}" for each in result.findings if not each.holds]
+        lines = [result.missing] if result.missing else [result.cell("alerts"), *failed]
+        text = "\n".join(line for line in lines if line)
+        table.add_row(result.failure, result.row, result.word, escape(text))
+    console.print(table)
+    console.print(document.headline, markup=False)
+
+
+def write(document: Document, files: Mapping[str, Path | None]) -> None:
+    """Writes the results into files, by the kind: ``.html``, ``.xml`` for JUnit, ``.md``."""
+    for kind, path in files.items():
+        if path is not None:
+            path.write_text(_WRITERS[kind](document), encoding="utf-8")
+
+
+def _as_junit(document: Document) -> str:
+    """JUnit XML, a test case a row."""
+    suite = ET.Element("testsuite", name="gameday", tests=str(len(document.results)))
+    for result in document.results:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=f"gameday.{result.failure}",
+            name=result.row,
+            time=f"{result.seconds:.1f}",
+        )
+        if result.missing:
+            ET.SubElement(case, "skipped", message=f"not run here: {result.missing}")
+        elif not result.holds:
+            failed = [f"{f.column}: {f.text}" for f in result.findings if not f.holds]
+            ET.SubElement(case, "failure", message="; ".join(failed))
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _as_markdown(document: Document) -> str:
+    """A table of all rows."""
+    lines = [
+        "# The game day",
+        "",
+        "<!-- Written by `lockstep gameday --markdown`. Do not edit. -->",
+        "",
+        f"{document.headline}.",
+        "",
+        "| failure | row | what is made | result | " + " | ".join(document.columns) + " |",
+        "|" + " --- |" * (4 + len(document.columns)),
+    ]
+    for result in document.results:
+        cells = [result.cell(name).replace("|", "\\|") for name in document.columns]
+        word = f"not run here: {result.missing}" if result.missing else result.word
+        fields = (result.failure, f"`{result.row}`", result.says, word, *cells)
+        lines.append(f"| {' | '.join(fields)} |")
+    departs = [f"- `{each.row}`: {each.departs}" for each in document.results if each.departs]
+    if departs:
+        lines += ["", "Where a row expects another thing than the design:", "", *departs]
+    return "\n".join(lines) + "\n"
+
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #1b1f24; background: #fff; }
+table { border-collapse: collapse; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; }
+th, td { border-top: 1px solid #d5dae0; }
+th { position: sticky; top: 0; background: #f4f6f8; }
+.passed { color: #116329; } .FAILED { color: #a40e26; font-weight: 600; } .not { color: #57606a; }
+small { color: #57606a; display: block; }
+li { list-style: none; } li.bad { color: #a40e26; } ul { margin: 0; padding: 0; }
+@media (prefers-color-scheme: dark) {
+  body { background: #14171b; color: #dfe3e8; } th { background: #1e2329; }
+  th, td { border-color: #343a42; } .passed { color: #56c271; }
+  .FAILED, li.bad { color: #ff8182; } .not, small { color: #9aa4af; }
+}
+"""
+
+
+def _as_html(document: Document) -> str:
+    """One self-contained page."""
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("failure", "row", "result"))
+    head += "".join(f"<th scope=col>{name}</th>" for name in document.columns)
+    body = "".join(_html_row(result, document.columns) for result in document.results)
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Game day</title>'
+        f"<style>{_STYLE}</style><h1>Game day</h1><p>{html.escape(document.headline)}</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></html>\n"
+    )
+
+
+def _html_row(result: Result, columns: list[str]) -> str:
+    says = html.escape(result.says)
+    reason = f"<small>{html.escape(result.missing)}</small>" if result.missing else ""
+    cells = "".join(f"<td><ul>{_html_items(result, name)}</ul></td>" for name in columns)
+    return (
+        f"<tr><td>{html.escape(result.failure)}</td>"
+        f"<td><code>{html.escape(result.row)}</code><small>{says}</small></td>"
+        f'<td class="{result.word.split()[0]}">{result.word}{reason}</td>{cells}</tr>'
+    )
+
+
+def _html_items(result: Result, column: str) -> str:
+    return "".join(
+        f"<li{'' if finding.holds else ' class=bad'}>{html.escape(finding.text)}</li>"
+        for finding in result.findings
+        if finding.column == column
+    )
+
+
+_WRITERS = {".html": _as_html, ".xml": _as_junit, ".md": _as_markdown}

@@ -1,0 +1,371 @@
+"""One row on the stage: its node with an agent, its job, what is done to them, what came of it."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lockstep_cli.gameday.fake_node import FakeNode, Tree, h100, write
+from lockstep_cli.gameday.rows import Action, Job, Row
+from lockstep_cli.gameday.stage import Notification, Stage, end, free_address
+from lockstep_records.files.jobs import list_attempts, pages_of
+from lockstep_records.page.reader import PageError, read_rows
+from lockstep_records.text.durations import parse_duration
+
+_MODEL = (
+    *("--layers", "2", "--width", "32", "--heads", "2", "--sequence", "32", "--batch", "4"),
+    *("--eval-every", "0", "--grace", "5s", "--stop-check-every", "1", "--eval-windows", "1"),
+)
+_PACE = "slow-optimizer"
+_SETTLED_SECONDS = 90.0
+_READY_SECONDS = 20.0
+_FAULT = re.compile(r"fault: (\S+) rank=(\d+) step=(\d+)")
+
+
+@dataclass(kw_only=True)
+class Node:
+    """A fake node and its agent."""
+
+    name: str
+    root: Path
+    sysfs: Path
+    kernel_log: Path
+    gpus: FakeNode
+    address: str
+    agent: subprocess.Popen[bytes]
+
+
+@dataclass(kw_only=True)
+class Truth:
+    """What was done and happened, measured by the row's own processes and rank pages.
+
+    Attributes:
+        began: when the failure began, seconds since the epoch.
+        ended: when the last launcher ended.
+        ranks: of the job.
+        fault_steps: steps in which the trainer announced the fault.
+        redone_seconds: rank-seconds of steps that an earlier attempt had done.
+        down_seconds: from the last step of an attempt to the first of the next, over all.
+        steps_lost: steps done again after a restart, the most of any.
+        exit_status: of the last launcher; None where it had to be killed.
+    """
+
+    began: float = 0.0
+    ended: float = 0.0
+    ranks: int = 0
+    fault_steps: int = 0
+    redone_seconds: float = 0.0
+    down_seconds: float = 0.0
+    steps_lost: int = 0
+    attempts: int = 0
+    exit_status: int | None = None
+
+    @property
+    def stood_seconds(self) -> float:
+        """From the failure to the end of the job."""
+        return self.ended - self.began
+
+
+@dataclass(kw_only=True)
+class Observed:
+    """Everything that is judged."""
+
+    truth: Truth
+    notifications: list[Notification]
+    record: Mapping[str, Any] = field(default_factory=dict)
+    headline: str = ""
+
+
+class Scene:
+    """Plays one row; leaving it ends its processes.
+
+    Attributes:
+        stage, row: see there.
+        nodes: of the job, in order.
+        launchers: of the job that runs, one a node.
+        variables: what actions keep for later ones.
+    """
+
+    def __init__(
+        self, stage: Stage, row: Row, perform: Callable[["Scene", str, Any], None]
+    ) -> None:
+        self.stage, self.row, self._perform = stage, row, perform
+        self.folder = stage.folder / "rows" / row.row
+        self.folder.mkdir(parents=True)
+        self.memory = stage.memory / row.row
+        self.nodes, self.launchers = list[Node](), list[subprocess.Popen[bytes]]()
+        self.variables = dict[str, Any]()
+        self.truth = Truth(ranks=(row.job and row.job.ranks) or 0)
+        self._waiting = list(row.actions)
+        self._moments = dict[str, float]()
+        self._launches = 0
+        self.open = ExitStack()
+
+    def play(self) -> Observed:
+        """The row from its nodes to its report."""
+        with self.open:
+            self._start_nodes(self.row.job.nodes if self.row.job else 1)
+            self._reach("start")
+            self._act(0)
+            if self.row.job:
+                self.launch(self.row.job)
+            deadline = parse_duration(self.row.limit)
+            self.stage.wait(deadline, self._is_over)
+            return self._conclude()
+
+    def _start_nodes(self, count: int) -> None:
+        for index in range(count):
+            self.nodes.append(self._start_node(f"node-{index}"))
+        self.stage.wait(_READY_SECONDS, lambda: all(map(_answers, self.nodes)))
+
+    def _start_node(self, name: str) -> Node:
+        folder = self.memory / name
+        root, sysfs = folder / "lockstep", folder / "sys"
+        root.mkdir(parents=True)
+        num_gpus = max(1, self.truth.ranks // (self.row.job.nodes if self.row.job else 1))
+        gpus = FakeNode(folder / "gpus", [h100() for _ in range(num_gpus)])
+        Tree(sysfs, gpus=num_gpus, infiniband=2, ethernet=0)
+        kernel_log = folder / "kmsg"
+        write(kernel_log, "")
+        address = free_address()
+        nvml = ("--nvml-library", str(self.stage.nvml)) if self.stage.nvml else ()
+        agent = self.stage.start(
+            f"agent-{name}",
+            *("agent", "--listen", address, "--dir", str(root), "--cluster", self.row.row),
+            *("--node", name, "--state", str(folder / "state"), "--scrape-interval", "5s"),
+            *(
+                "--sysfs",
+                str(sysfs),
+                "--kmsg",
+                str(kernel_log),
+                "--ledger",
+                f"{self.stage.ledger}/api/events",
+            ),
+            *(*nvml, *self.row.agent),
+            folder=self.folder,
+            NVML_STUB_STATE=str(gpus.path),
+        )
+        self.stage.target(address)
+        self.open.callback(end, agent)
+        self.open.callback(self.stage.target, address, is_added=False)
+        return Node(
+            name=name,
+            root=root,
+            sysfs=sysfs,
+            kernel_log=kernel_log,
+            gpus=gpus,
+            address=address,
+            agent=agent,
+        )
+
+    def launch(self, job: Job) -> None:
+        """Starts the job, one launcher a node, or starts it again."""
+        self._launches += 1
+        assert job.ranks is not None
+        share = str(job.ranks // job.nodes)
+        endpoint = ("--nnodes", str(job.nodes), "--endpoint", free_address())
+        pace = f"{_PACE}:rank=all,step=1,until=end,attempt=all,delay={job.pace}"
+        faults = (pace, *job.faults) if job.pace != "0s" else job.faults
+        checkpoints = ("--checkpoint-dir", str(self.memory / "checkpoints"), "--resume")
+        words = (
+            *("train", "--job-id", self.row.row, "--cluster", self.row.row, *_MODEL),
+            *("--nproc-per-node", share, *(endpoint if job.nodes > 1 else ())),
+            *("--strategy", job.strategy or "ddp", "--steps", str(job.steps)),
+            *("--max-restarts", str(job.max_restarts), "--job-class", job.job_class),
+            *(checkpoints if job.checkpoint_every else ()),
+            *("--checkpoint-every", str(job.checkpoint_every)),
+            *(word for fault in faults for word in ("--fault", fault)),
+            *job.flags,
+        )
+        self.launchers = [
+            self.stage.start(
+                f"train-{node.name}",
+                *(*words, "--dir", str(node.root)),
+                *(("--node-rank", str(index)) if job.nodes > 1 else ()),
+                folder=self.folder,
+                LOCKSTEP_NODE=node.name,
+                **job.environment,
+            )
+            for index, node in enumerate(self.nodes)
+        ]
+        for launcher in self.launchers:
+            self.open.callback(end, launcher)
+
+    @property
+    def job(self) -> Path:
+        """The job's folder on its first node."""
+        return self.nodes[0].root / "jobs" / self.row.row
+
+    def step(self) -> int:
+        """The newest step of any rank; -1 before the first."""
+        return max((page.state["step"] or -1 for page in self.pages()), default=-1)
+
+    def pages(self) -> list[Any]:
+        """Pages of the newest attempt, of all nodes."""
+        pages = []
+        for node in self.nodes:
+            with suppress(OSError):
+                folder = node.root / "jobs" / self.row.row
+                pages += [page for each in list_attempts(folder)[-1:] for page in pages_of(each)]
+        return pages
+
+    def _reach(self, moment: str) -> None:
+        self._moments.setdefault(moment, time.time())
+
+    def _is_over(self) -> bool:
+        """Whether all is done and seen; called again and again."""
+        step = self.step()
+        self._note_faults()
+        if self.truth.began and self._is_notified():
+            self._reach("notified")
+        if len(self._attempts()) > 1 and step > 0:
+            self._reach("recovered")
+        self._act(step)
+        if any(launcher.poll() is None for launcher in self.launchers):
+            return False
+        if self.row.job and self._launches < self.row.job.launches:
+            self.launch(self.row.job)
+            return False
+        self.truth.ended = self.truth.ended or time.time()
+        self.truth.began = self.truth.began or self.truth.ended
+        return "notified" in self._moments and not self._waiting
+
+    def _act(self, step: int) -> None:
+        for action in list(self._waiting):
+            if action.at.startswith("step ") and step >= int(action.at.split()[1]):
+                self._reach(action.at)
+            reached = self._moments.get(action.at)
+            if reached is not None and time.time() >= reached + parse_duration(action.after):
+                self._waiting.remove(action)
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        self._perform(self, action.name, action.argument)
+        if action.at.startswith("step "):
+            self.truth.began = self.truth.began or time.time()
+
+    def _note_faults(self) -> None:
+        """The begin of the failure, by the lines in which the trainer announces it."""
+        if "fault" in self._moments or not self.row.job:
+            return
+        if any(True for _ in self._fault_lines()):
+            self._reach("fault")
+            self.truth.began = self.truth.began or time.time()
+
+    def _fault_lines(self) -> Iterator[tuple[str, int, int]]:
+        """Kind, rank and step of each fault but the pace."""
+        for node in self.nodes:
+            log = self.folder / f"train-{node.name}.log"
+            if log.exists():
+                for kind, rank, step in _FAULT.findall(log.read_text(errors="replace")):
+                    if kind != _PACE:
+                        yield kind, int(rank), int(step)
+
+    def notifications(self) -> list[Notification]:
+        """What was notified of this row."""
+        return self.stage.notifications(self.row.row)
+
+    def _is_notified(self) -> bool:
+        """Whether all that is expected has come or is late, and nothing more for a while."""
+        now, began = time.time(), self.truth.began
+        arrived = {
+            alert["labels"]["alertname"]: each.wall_seconds
+            for each in reversed(self.notifications())
+            if each.status == "firing"
+            for alert in each.alerts
+        }
+        last = max(
+            (
+                arrived.get(notice.alert, began + notice.within_seconds + 10)
+                for notice in self.row.expect.notices
+            ),
+            default=began,
+        )
+        return now > last + parse_duration(self.row.expect.watch)
+
+    def _attempts(self) -> list[Path]:
+        with suppress(OSError):
+            return list_attempts(self.job)
+        return []
+
+    def _conclude(self) -> Observed:
+        for launcher in self.launchers:
+            end(launcher)
+        self.truth.exit_status = next((each.returncode for each in self.launchers), None)
+        self.truth.ended = self.truth.ended or time.time()
+        self._measure()
+        observed = Observed(truth=self.truth, notifications=self.notifications())
+        if self.row.job:
+            self.stage.wait(_SETTLED_SECONDS, lambda: self._is_settled(observed))
+            observed.headline = self._report()
+        self._keep(observed)
+        return observed
+
+    def _is_settled(self, observed: Observed) -> bool:
+        words = ("ledger", "job", self.row.row, "--json", "--cluster", self.row.row)
+        store = ("--store", str(self.stage.folder / "ledger.db"))
+        with suppress(ValueError):
+            observed.record = json.loads(self.stage.lockstep(*words, *store, is_checked=False))
+        return bool(observed.record.get("outcome"))
+
+    def _report(self) -> str:
+        html, document = self.folder / "report.html", self.folder / "report.json"
+        files = ("--html", str(html), "--json", str(document))
+        self.stage.lockstep("report", str(self.job), *files, is_checked=False)
+        if not document.exists():
+            return ""
+        return str(json.loads(document.read_text(encoding="utf-8")).get("headline", ""))
+
+    def _measure(self) -> None:
+        """Steps and times of the attempts, from the rank pages of the first node."""
+        self.truth.fault_steps = len({step for _, _, step in self._fault_lines()})
+        done_step, last_end = 0, 0.0
+        attempts = self._attempts()
+        self.truth.attempts = len(attempts)
+        for attempt in attempts:
+            rows = []
+            for page in pages_of(attempt):
+                with suppress(PageError):
+                    rows += [(row, page.wall_seconds(row["start_ns"])) for row in read_rows(page)]
+            if not rows:
+                continue
+            again = [row for row, _ in rows if row["step"] <= done_step]
+            self.truth.redone_seconds += sum(row["seconds"] for row in again)
+            redone = len({row["step"] for row in again})
+            self.truth.steps_lost = max(self.truth.steps_lost, redone)
+            if last_end:
+                self.truth.down_seconds += min(start for _, start in rows) - last_end
+            last_end = max(start + row["seconds"] for row, start in rows)
+            done_step = max(done_step, *(row["step"] for row, _ in rows))
+
+    def _keep(self, observed: Observed) -> None:
+        """Copies what the row leaves into the folder of evidence."""
+        (self.folder / "observed.json").write_bytes(
+            msgspec.json.format(msgspec.json.encode(observed), indent=1)
+        )
+        for node in self.nodes:
+            source = node.root / "jobs" / self.row.row
+            if source.exists():
+                subprocess.run(
+                    ["cp", "-r", "--sparse=always", source, self.folder / f"job-{node.name}"],
+                    check=False,
+                    capture_output=True,
+                )
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+
+def _answers(node: Node) -> bool:
+    import httpx  # noqa: PLC0415  # half a second that --help need not wait for
+
+    try:
+        return httpx.get(f"http://{node.address}/ready", trust_env=False).is_success
+    except httpx.TransportError:
+        return False

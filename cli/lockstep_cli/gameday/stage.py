@@ -1,0 +1,208 @@
+"""The stack on which the rows are played: Prometheus, Alertmanager, pager and ledger."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+import click
+import msgspec
+
+from lockstep_catalogue.windows import spelled
+from lockstep_cli.gameday.fake_node import build_nvml
+from lockstep_records.file_access.atomic_file import write_atomically
+
+LOCKSTEP = (sys.executable, "-P", "-m", "lockstep_cli.main")
+INTERVAL_SECONDS = 5
+_OURS = "LOCKSTEP_GAMEDAY"
+_POLL_SECONDS = 0.25
+_TERM_SECONDS = 10.0
+
+
+class StoppedError(RuntimeError):
+    """The game day ends before the row has."""
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pager received at once: one page or ticket."""
+
+    wall_seconds: float
+    receiver: str
+    status: str
+    alerts: tuple[dict[str, Any], ...]
+
+    def clusters(self) -> set[str]:
+        """The clusters of its alerts; empty where they name none."""
+        return {alert["labels"].get("cluster", "") for alert in self.alerts}
+
+
+def free_address() -> str:
+    """A free address on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Stage:
+    """Servers that all rows share; leaving it ends every process that was started for it.
+
+    Attributes:
+        folder: of evidence, on disk.
+        memory: of jobs, on a tmpfs.
+        nvml: the driver made of C; None without a compiler.
+        stopped: set when the game day is to end early.
+    """
+
+    def __init__(self, folder: Path, clusters: Iterable[str]) -> None:
+        self.folder, self._clusters = folder, tuple(clusters)
+        self.memory = Path(tempfile.mkdtemp(prefix="lockstep-gameday-", dir="/dev/shm"))
+        self.stopped = threading.Event()
+        self.nvml: Path | None = None
+        self.ledger = f"http://{free_address()}"
+        self._targets = set[str]()
+        self._lock = threading.Lock()
+        self._open = ExitStack()
+        self.processes = dict[str, subprocess.Popen[bytes]]()
+
+    def __enter__(self) -> Self:
+        self._open.callback(shutil.rmtree, self.memory, ignore_errors=True)
+        self._open.callback(self._sweep)
+        with self._open:
+            self._start()
+            self._open = self._open.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _start(self) -> None:
+        with suppress(OSError, subprocess.CalledProcessError):
+            self.nvml = build_nvml(self.memory)
+        clusters = (part for name in self._clusters for part in ("--cluster", name))
+        self.start(
+            "ledger",
+            *("ledger", "serve", "--listen", self.ledger.removeprefix("http://")),
+            *("--store", str(self.folder / "ledger.db"), *clusters),
+            *("--scrape-interval", spelled(INTERVAL_SECONDS)),
+        )
+        stack = str(self.folder / "stack")
+        self._open.callback(self.lockstep, "stack", "down", "--dir", stack, is_checked=False)
+        self.lockstep("stack", "up", "--dir", stack, "--interval", spelled(INTERVAL_SECONDS))
+        ledgers = [{"targets": [self.ledger.removeprefix("http://")]}]
+        write_atomically(self.folder / "stack" / "ledgers.json", json.dumps(ledgers))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of every process that is started, by which a last look finds all of them."""
+        return {**os.environ, _OURS: str(self.memory)}
+
+    def lockstep(self, *words: str, is_checked: bool = True) -> str:
+        """Output of a command of ours; a ClickException where it fails."""
+        done = subprocess.run(
+            [*LOCKSTEP, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**self.environment, "COLUMNS": "200"},
+        )
+        if is_checked and done.returncode:
+            reason = " ".join((done.stdout + done.stderr).strip().splitlines()[-2:])
+            raise click.ClickException(f"lockstep {' '.join(words[:2])} failed: {reason}")
+        return done.stdout
+
+    def start(
+        self, name: str, *words: str, folder: Path | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """A command of ours that runs until it is ended or the stage is left."""
+        with ((folder or self.folder) / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*LOCKSTEP, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**self.environment, **environment},
+                start_new_session=True,  # Ctrl-C is for the game day, which ends them in order
+            )
+        self.processes[name] = process
+        self._open.callback(end, process)
+        return process
+
+    def server_pid(self, name: str) -> int:
+        """Of ``prometheus``, ``alertmanager``, ``pager``, or what ``start`` was called with."""
+        if name in self.processes:
+            return self.processes[name].pid
+        return int(self._stack()[name]["pid"])
+
+    @property
+    def prometheus(self) -> str:
+        """Its URL."""
+        return str(self._stack()["prometheus"]["url"])
+
+    def _stack(self) -> dict[str, Any]:
+        state = (self.folder / "stack" / "stack.json").read_text(encoding="utf-8")
+        stack: dict[str, Any] = json.loads(state)
+        return stack
+
+    def target(self, address: str, *, is_added: bool = True) -> None:
+        """Adds an agent to those that Prometheus scrapes, or takes it away."""
+        with self._lock:
+            (self._targets.add if is_added else self._targets.discard)(address)
+            document = json.dumps([{"targets": sorted(self._targets)}])
+            write_atomically(self.folder / "stack" / "targets.json", document)
+
+    def notifications(self, cluster: str) -> list[Notification]:
+        """What the pager has received of a cluster, in the order of arrival."""
+        return [each for each in self.all_notifications() if cluster in each.clusters()]
+
+    def all_notifications(self) -> list[Notification]:
+        """What the pager has received, in the order of arrival."""
+        path = self.folder / "stack" / "pages.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [
+            Notification(
+                wall_seconds=datetime.fromisoformat(page["time"]).timestamp(),
+                receiver=page["receiver"],
+                status=page["status"],
+                alerts=tuple(page["alerts"]),
+            )
+            for page in map(json.loads, lines)
+        ]
+
+    def wait(self, seconds: float, holds: Callable[[], bool] = lambda: False) -> bool:
+        """Polls until the condition holds or the time is over; StoppedError when stopped."""
+        deadline = time.monotonic() + seconds
+        while not (held := holds()) and time.monotonic() < deadline:
+            if self.stopped.wait(_POLL_SECONDS):
+                raise StoppedError
+        return held
+
+    def _sweep(self) -> None:
+        """Kills what is left of what was started, such as ranks whose launcher was killed."""
+        ours = f"{_OURS}={self.memory}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if ours in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
+    """Ends a process, by SIGKILL where the signal does not; a stopped one is continued first."""
+    if process.poll() is None:
+        for each in (signal.SIGCONT, number):
+            process.send_signal(each)
+        try:
+            process.wait(timeout=_TERM_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -131,10 +131,12 @@ class JobNotProgressing(Condition):
         before anybody knows; and agents of old judge nothing. Where graphs may replay collectives
         that nobody sees, a page that stands proves nothing.
         """
+        # What their agents judge is there before, so that the page names the rank.
+        soonest = self.DETECTED_AFTER + windows.scrape_seconds
         # The mean step of a job that stands is in no window any more.
         mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_REMEMBERED}])"
         most = self.timeout_most.seconds
-        least = f"clamp({self.timeout_steps:g} * {mean}, {HANG_TIMEOUT_SECONDS:g}, {most})"
+        least = f"clamp({self.timeout_steps:g} * {mean}, {soonest:g}, {most})"
         age = select(recorded.PROGRESS_AGE)
         forgotten = f"{age} > {most} unless {JOB_JOIN} {mean}"
         return (

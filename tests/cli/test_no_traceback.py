@@ -26,7 +26,15 @@ REPOSITORY = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:1/"
 CHOSEN = {"what": "jobs", "month": "2026-01", "prometheus": NOWHERE, "url": NOWHERE}
 # what runs until it is stopped, or starts servers and ranks, is refused by one more option
-ENDLESS = ("agent", "demo", "dashboards serve", "ledger serve", "ledger follow slurm", "stack up")
+ENDLESS = (
+    "agent",
+    "demo",
+    "gameday",
+    "dashboards serve",
+    "ledger serve",
+    "ledger follow slurm",
+    "stack up",
+)
 RANKS = ("run", "train", "simulate")
 
 

@@ -104,6 +104,12 @@ def counted(condition: _Counted, timing: Timing) -> list[Case]:
         value = {} if matcher is None else {matcher.label.name: matcher.value.split("|")[0]}
         return samples(metric, course, instance="n1:9400", **JOB_NODE, **of_rank(counter), **value)
 
+    appears = counted(first, timing.appears(1))
+    totals = [
+        sample_node(each, timing.steps_up(), job_id="j1")
+        for each in first[2:]
+        if isinstance(each, Metric)
+    ]
     return [
         *(
             Case(
@@ -116,18 +122,7 @@ def counted(condition: _Counted, timing: Timing) -> list[Case]:
         Case("it stays at zero", [counted(first, timing.steady(0))]),
         Case("it is born above zero", [watched, counted(first, born)], fires_as, later),
         Case("a fresh Prometheus sees it", [counted(first, born)], None, later),
-        *(
-            Case(
-                "a node is seen for the first time, and its total grows",
-                [
-                    counted(first, timing.appears(1)),
-                    sample_node(total, timing.steps_up(), job_id="j1"),
-                ],
-                fires_as,
-            )
-            for total in [first[2]]
-            if total is not None
-        ),
+        *(Case("a new node's total grows", [appears, total], fires_as) for total in totals),
     ]
 
 

@@ -298,6 +298,8 @@ class AgentImpaired(Condition):
         window: within which lost events, failed copies and skipped jobs count.
     """
 
+    DETECTED_AFTER = LIVE_WINDOW
+
     window: Window
     spool_ratio: Ratio
 
@@ -314,9 +316,20 @@ class AgentImpaired(Condition):
             f"{select(agent.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
             f"{increase(agent.EVENTS, window, one_of(agent.DELIVERY, 'refused', 'dropped'))} > 0",
             f"{increase(agent.ARCHIVED_FILES, window, eq(agent.ARCHIVED, 'failed'))} > 0",
+            _undelivered(windows),
             _was_at(f"changes({select(foreign.UP, _AGENTS)}[{_CRASHES}]) >= {_LEAST_CHANGES}"),
         )
         return by("group", "\nor\n".join(signs), CLUSTER, NODE)
+
+
+def _undelivered(windows: ScrapeWindows) -> str:
+    """Agents whose events wait while none leaves; a ledger that is away has an alert of its own."""
+    left = increase(agent.EVENTS, windows.live, eq(agent.DELIVERY, "delivered"))
+    ledgers = f"max_over_time({select(foreign.UP, _LEDGERS)}[{windows.live}])"
+    return (
+        f"{select(agent.EVENTS_PENDING)} > 0"
+        f" unless {MACHINE_JOIN} {left} > 0 unless on () (max({ledgers}) == 0)"
+    )
 
 
 _INSTANCE: Label = foreign.TARGET_INSTANCE

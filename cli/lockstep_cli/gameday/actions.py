@@ -16,6 +16,7 @@ from lockstep_cli.gameday.scene import Scene
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "compiler": ("no C compiler for the driver's stub", lambda: shutil.which("cc") is not None),
+    "openssl": ("no openssl", lambda: shutil.which("openssl") is not None),
     "root": ("needs root", lambda: os.geteuid() == 0),
 }
 """What a machine may lack: the words for it, and whether it is there."""

@@ -11,12 +11,13 @@ from subprocess import SubprocessError
 import click
 from rich.console import Console
 
-from lockstep_cli.gameday import results
+from lockstep_cli.gameday import monitoring_actions, results  # noqa: F401  # registers actions
 from lockstep_cli.gameday.actions import missing, perform
+from lockstep_cli.gameday.against import against_options
 from lockstep_cli.gameday.judge import judge
 from lockstep_cli.gameday.results import Result
 from lockstep_cli.gameday.rows import Row, RowError, read_rows
-from lockstep_cli.gameday.scene import Scene
+from lockstep_cli.gameday.scene import Observed, Scene
 from lockstep_cli.gameday.stage import Stage, StoppedError
 from lockstep_cli.options import bad_input
 
@@ -52,6 +53,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--html", type=_FILE, help="File for the results as a page.")
 @click.option("--junit", type=_FILE, help="File for the results as JUnit XML.")
 @click.option("--markdown", type=_FILE, help="File for the results as Markdown.")
+@against_options
 def gameday(
     *,
     only: str,
@@ -123,7 +125,7 @@ def _empty(folder: Path) -> None:
 
 
 def play_all(rows: list[Row], folder: Path, parallel: int) -> list[Result]:
-    """Plays rows several at a time, those that disturb others afterwards one by one."""
+    """Plays rows several at a time."""
     console = Console(stderr=True, highlight=False)
     played = [Result.not_run(row, reason) for row in rows if (reason := missing(row))]
     for result in played:
@@ -133,11 +135,7 @@ def play_all(rows: list[Row], folder: Path, parallel: int) -> list[Result]:
         return played
     console.print(f"starts the stack for {len(able)} rows; evidence: {folder}", markup=False)
     with Stage(folder, [row.row for row in able]) as stage:
-        for group, lanes in (
-            ([row for row in able if not row.exclusive], parallel),
-            ([row for row in able if row.exclusive], 1),
-        ):
-            _play_in_lanes(stage, group, lanes, played, console)
+        _play_in_lanes(stage, able, parallel, played, console)
     return played
 
 
@@ -164,6 +162,13 @@ def _play_in_lanes(
             thread.join()
 
 
+def _play(stage: Stage, row: Row) -> Observed:
+    if not row.exclusive:
+        return Scene(stage, row, perform).play()
+    with Stage(stage.folder / "own" / row.row, [row.row], stage.stopped) as own:
+        return Scene(own, row, perform).play()
+
+
 def _play_lane(
     stage: Stage, waiting: "queue.SimpleQueue[Row]", played: list[Result], console: Console
 ) -> None:
@@ -172,7 +177,7 @@ def _play_lane(
         began = time.monotonic()
         console.print(f"{row.row}: {row.says}", markup=False)
         try:
-            observed = Scene(stage, row, perform).play()
+            observed = _play(stage, row)
             result = Result.of(row, judge(row, observed), time.monotonic() - began)
         except StoppedError:
             return

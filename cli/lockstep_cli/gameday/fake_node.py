@@ -41,11 +41,22 @@ h100, a100, t4, b200 = (partial(read_gpu, model) for model in ("h100", "a100", "
 def build_nvml(folder: Path) -> Path:
     """The driver made of C, compiled by the system's compiler; or OSError or CalledProcessError."""
     library = folder / "libnvidia-ml.so.1"
-    flags = ["-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{library.name}"]
-    source = _FILES / "nvml.c"
-    subprocess.run(
-        ["cc", *flags, "-Wall", "-Werror", "-o", library, source, "-lpthread"], check=True
-    )
+    return build_library("nvml.c", library, f"-Wl,-soname,{library.name}", "-fvisibility=hidden")
+
+
+def build_library(source: str, library: Path, *flags: str) -> Path:
+    """A library of a source of this folder, as ``build_nvml``."""
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Werror",
+        "-o",
+        str(library),
+        str(_FILES / source),
+    ]
+    subprocess.run([*command, *flags, "-lpthread"], check=True)
     return library
 
 

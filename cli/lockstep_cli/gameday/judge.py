@@ -37,6 +37,8 @@ def judge(row: Row, observed: Observed) -> list[Finding]:
     if row.expect.report:
         holds = re.search(row.expect.report, observed.headline) is not None
         findings.append(Finding(column="report", holds=holds, text=observed.headline or "none"))
+    if row.expect.undisturbed:
+        findings += _undisturbed(observed.truth)
     return [*findings, *_resumed(row, observed)]
 
 
@@ -139,6 +141,16 @@ def _resumed(row: Row, observed: Observed) -> Iterator[Finding]:
         holds = truth.steps_lost <= expect.steps_lost
         text = f"{truth.steps_lost} (≤ {expect.steps_lost})"
         yield Finding(column="steps lost", holds=holds, text=text)
+
+
+_NOISE = 0.1  # of a step that mostly sleeps, beside other rows
+
+
+def _undisturbed(truth: Truth) -> Iterator[Finding]:
+    before, after = truth.step_before, truth.step_after
+    holds = 0 < after <= before * (1 + _NOISE)
+    text = f"{before * 1e3:.0f} ms, then {after * 1e3:.0f} ms"
+    yield Finding(column="step time", holds=holds, text=text)
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {

@@ -119,6 +119,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             the failure.
         report: regular expression found in the first line of the report.
         steps_lost: the most; exact where the steps of the checkpoints decide it.
+        undisturbed: whether steps take as long at the end as before the failure, within 10 %.
     """
 
     notices: tuple[Notice, ...] = ()
@@ -129,6 +130,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     report: str = ""
     resumed: bool | None = None
     steps_lost: int | None = None
+    undisturbed: bool = False
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +146,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One failure, or one odd day, with its expectation.
 
     Attributes:
-        exclusive: it disturbs what other rows need, and runs when no other does.
+        exclusive: it disturbs what other rows need, and has servers of its own.
         quick: it is of the subset that CI runs.
         departs: why the expectation is another than DESIGN's, where it is.
     """

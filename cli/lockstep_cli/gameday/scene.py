@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ _MODEL = (
     *("--eval-every", "0", "--grace", "5s", "--stop-check-every", "1", "--eval-windows", "1"),
 )
 _PACE = "slow-optimizer"
+_WARM_STEPS = 20
 _SETTLED_SECONDS = 90.0
 _READY_SECONDS = 20.0
 _FAULT = re.compile(r"fault: (\S+) rank=(\d+) step=(\d+)")
@@ -40,7 +42,7 @@ class Node:
     kernel_log: Path
     gpus: FakeNode
     address: str
-    agent: subprocess.Popen[bytes]
+    agent: subprocess.Popen[bytes] = field(init=False)
 
 
 @dataclass(kw_only=True)
@@ -56,6 +58,7 @@ class Truth:
         down_seconds: from the last step of an attempt to the first of the next, over all.
         steps_lost: steps done again after a restart, the most of any.
         exit_status: of the last launcher; None where it had to be killed.
+        step_before, step_after: median seconds of a step, before the failure and at the end.
     """
 
     began: float = 0.0
@@ -67,6 +70,8 @@ class Truth:
     steps_lost: int = 0
     attempts: int = 0
     exit_status: int | None = None
+    step_before: float = 0.0
+    step_after: float = 0.0
 
     @property
     def stood_seconds(self) -> float:
@@ -92,6 +97,7 @@ class Scene:
         nodes: of the job, in order.
         launchers: of the job that runs, one a node.
         variables: what actions keep for later ones.
+        environment, agent_words: of agents and ranks that start from now on; of agents.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Scene:
         self.memory = stage.memory / row.row
         self.nodes, self.launchers = list[Node](), list[subprocess.Popen[bytes]]()
         self.variables = dict[str, Any]()
+        self.environment, self.agent_words = dict[str, str](), tuple[str, ...]()
         self.truth = Truth(ranks=(row.job and row.job.ranks) or 0)
         self._waiting = list(row.actions)
         self._moments = dict[str, float]()
@@ -135,36 +142,45 @@ class Scene:
         Tree(sysfs, gpus=num_gpus, infiniband=2, ethernet=0)
         kernel_log = folder / "kmsg"
         write(kernel_log, "")
-        address = free_address()
-        nvml = ("--nvml-library", str(self.stage.nvml)) if self.stage.nvml else ()
-        agent = self.stage.start(
-            f"agent-{name}",
-            *("agent", "--listen", address, "--dir", str(root), "--cluster", self.row.row),
-            *("--node", name, "--state", str(folder / "state"), "--scrape-interval", "5s"),
-            *(
-                "--sysfs",
-                str(sysfs),
-                "--kmsg",
-                str(kernel_log),
-                "--ledger",
-                f"{self.stage.ledger}/api/events",
-            ),
-            *(*nvml, *self.row.agent),
-            folder=self.folder,
-            NVML_STUB_STATE=str(gpus.path),
-        )
-        self.stage.target(address)
-        self.open.callback(end, agent)
-        self.open.callback(self.stage.target, address, is_added=False)
-        return Node(
+        node = Node(
             name=name,
             root=root,
             sysfs=sysfs,
             kernel_log=kernel_log,
             gpus=gpus,
-            address=address,
-            agent=agent,
+            address=free_address(),
         )
+        self._start_agent(node)
+        self.stage.target(node.address)
+        self.open.callback(self.stage.target, node.address, is_added=False)
+        return node
+
+    def _start_agent(self, node: Node) -> None:
+        nvml = ("--nvml-library", str(self.stage.nvml)) if self.stage.nvml else ()
+        state = str(node.root.parent / "state")
+        node.agent = self.stage.start(
+            self.agent_name(node),
+            *("agent", "--listen", node.address, "--dir", str(node.root)),
+            *("--cluster", self.row.row, "--node", node.name, "--state", state),
+            *("--scrape-interval", "5s", "--sysfs", str(node.sysfs)),
+            *("--kmsg", str(node.kernel_log), "--ledger", f"{self.stage.ledger}/api/events"),
+            *(*nvml, *self.agent_words, *self.row.agent),
+            folder=self.folder,
+            NVML_STUB_STATE=str(node.gpus.path),
+            **self.environment,
+        )
+        self.open.callback(end, node.agent)
+
+    def agent_name(self, node: Node) -> str:
+        """By which the stage knows its agent."""
+        return f"agent-{self.row.row}-{node.name}"
+
+    def restart_agents(self) -> None:
+        """Starts all agents anew, with the environment and the words of now."""
+        for node in self.nodes:
+            end(node.agent)
+            self._start_agent(node)
+        self.stage.wait(_READY_SECONDS, lambda: all(map(_answers, self.nodes)))
 
     def launch(self, job: Job) -> None:
         """Starts the job, one launcher a node, or starts it again."""
@@ -192,7 +208,7 @@ class Scene:
                 *(("--node-rank", str(index)) if job.nodes > 1 else ()),
                 folder=self.folder,
                 LOCKSTEP_NODE=node.name,
-                **job.environment,
+                **{**self.environment, **job.environment},
             )
             for index, node in enumerate(self.nodes)
         ]
@@ -250,7 +266,18 @@ class Scene:
     def _do(self, action: Action) -> None:
         self._perform(self, action.name, action.argument)
         if action.at.startswith("step "):
-            self.truth.began = self.truth.began or time.time()
+            self._begin()
+
+    def _begin(self) -> None:
+        """The failure begins."""
+        if not self.truth.began:
+            self.truth.began = time.time()
+            self.truth.step_before = self._median_step()
+
+    def _median_step(self) -> float:
+        """Median seconds of the steps that the pages hold, but the first twenty; 0 without any."""
+        rows = [row for page in self.pages() for row in _rows_of(page) if row["step"] > _WARM_STEPS]
+        return statistics.median(row["seconds"] for row in rows) if rows else 0.0
 
     def _note_faults(self) -> None:
         """The begin of the failure, by the lines in which the trainer announces it."""
@@ -258,7 +285,7 @@ class Scene:
             return
         if any(True for _ in self._fault_lines()):
             self._reach("fault")
-            self.truth.began = self.truth.began or time.time()
+            self._begin()
 
     def _fault_lines(self) -> Iterator[tuple[str, int, int]]:
         """Kind, rank and step of each fault but the pace."""
@@ -270,7 +297,9 @@ class Scene:
                         yield kind, int(rank), int(step)
 
     def notifications(self) -> list[Notification]:
-        """What was notified of this row."""
+        """What was notified of this row; of one with a stage of its own all that was."""
+        if self.row.exclusive:
+            return self.stage.all_notifications()
         return self.stage.notifications(self.row.row)
 
     def _is_notified(self) -> bool:
@@ -311,7 +340,7 @@ class Scene:
 
     def _is_settled(self, observed: Observed) -> bool:
         words = ("ledger", "job", self.row.row, "--json", "--cluster", self.row.row)
-        store = ("--store", str(self.stage.folder / "ledger.db"))
+        store = ("--store", str(self.stage.store))
         with suppress(ValueError):
             observed.record = json.loads(self.stage.lockstep(*words, *store, is_checked=False))
         return bool(observed.record.get("outcome"))
@@ -326,6 +355,7 @@ class Scene:
 
     def _measure(self) -> None:
         """Steps and times of the attempts, from the rank pages of the first node."""
+        self.truth.step_after = self._median_step()
         self.truth.fault_steps = len({step for _, _, step in self._fault_lines()})
         done_step, last_end = 0, 0.0
         attempts = self._attempts()
@@ -333,8 +363,7 @@ class Scene:
         for attempt in attempts:
             rows = []
             for page in pages_of(attempt):
-                with suppress(PageError):
-                    rows += [(row, page.wall_seconds(row["start_ns"])) for row in read_rows(page)]
+                rows += [(row, page.wall_seconds(row["start_ns"])) for row in _rows_of(page)]
             if not rows:
                 continue
             again = [row for row, _ in rows if row["step"] <= done_step]
@@ -360,6 +389,12 @@ class Scene:
                     capture_output=True,
                 )
         shutil.rmtree(self.memory, ignore_errors=True)
+
+
+def _rows_of(page: Any) -> list[Any]:
+    with suppress(PageError):
+        return list(read_rows(page))
+    return []
 
 
 def _answers(node: Node) -> bool:

@@ -64,15 +64,20 @@ class Stage:
         stopped: set when the game day is to end early.
     """
 
-    def __init__(self, folder: Path, clusters: Iterable[str]) -> None:
+    def __init__(
+        self, folder: Path, clusters: Iterable[str], stopped: threading.Event | None = None
+    ) -> None:
         self.folder, self._clusters = folder, tuple(clusters)
         self.memory = Path(tempfile.mkdtemp(prefix="lockstep-gameday-", dir="/dev/shm"))
-        self.stopped = threading.Event()
+        self.stopped = stopped or threading.Event()
         self.nvml: Path | None = None
+        self.store = folder / "ledger" / "ledger.db"
+        self.store.parent.mkdir(parents=True)
         self.ledger = f"http://{free_address()}"
         self._targets = set[str]()
         self._lock = threading.Lock()
         self._open = ExitStack()
+        self._starts = dict[int, Callable[[], subprocess.Popen[bytes]]]()
         self.processes = dict[str, subprocess.Popen[bytes]]()
 
     def __enter__(self) -> Self:
@@ -93,7 +98,7 @@ class Stage:
         self.start(
             "ledger",
             *("ledger", "serve", "--listen", self.ledger.removeprefix("http://")),
-            *("--store", str(self.folder / "ledger.db"), *clusters),
+            *("--store", str(self.store), *clusters),
             *("--scrape-interval", spelled(INTERVAL_SECONDS)),
         )
         stack = str(self.folder / "stack")
@@ -135,8 +140,13 @@ class Stage:
                 start_new_session=True,  # Ctrl-C is for the game day, which ends them in order
             )
         self.processes[name] = process
+        self._starts[process.pid] = lambda: self.start(name, *words, folder=folder, **environment)
         self._open.callback(end, process)
         return process
+
+    def again(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Starts what ``start`` has started once more, in the same way."""
+        return self._starts[process.pid]()
 
     def server_pid(self, name: str) -> int:
         """Of ``prometheus``, ``alertmanager``, ``pager``, or what ``start`` was called with."""
@@ -144,10 +154,37 @@ class Stage:
             return self.processes[name].pid
         return int(self._stack()[name]["pid"])
 
-    @property
-    def prometheus(self) -> str:
-        """Its URL."""
-        return str(self._stack()["prometheus"]["url"])
+    def stop_server(self, name: str) -> None:
+        """Ends a server of the stage, in order."""
+        if name in self.processes:
+            end(self.processes[name])
+            return
+        pid = self.server_pid(name)
+        os.kill(pid, signal.SIGTERM)
+        self.wait(_TERM_SECONDS, lambda: not _lives(pid))
+
+    def start_server(self, name: str) -> None:
+        """Starts a server anew that was stopped, with its address and its data."""
+        if name in self.processes and self.processes[name].pid in self._starts:
+            self.again(self.processes[name])
+            return
+        stack = self._stack()
+        with (self.folder / "stack" / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                stack[name]["command"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self._open.callback(end, process)
+        stack[name]["pid"] = process.pid
+        write_atomically(self.folder / "stack" / "stack.json", json.dumps(stack))
+
+    def url(self, name: str) -> str:
+        """Of ``prometheus``, ``alertmanager``, ``pager`` or ``boards``."""
+        return str(self._stack()[name]["url"])
 
     def _stack(self) -> dict[str, Any]:
         state = (self.folder / "stack" / "stack.json").read_text(encoding="utf-8")
@@ -194,6 +231,12 @@ class Stage:
             with suppress(OSError):
                 if ours in (folder / "environ").read_bytes().split(b"\0"):
                     os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:

@@ -219,6 +219,9 @@ def agent_impaired(condition: AgentImpaired, timing: Timing) -> list[Case]:
     fails = sample_node(agent.COLLECTOR_SUCCESS, timing.steps_up(0, 1), collector="nvml")
     hangs = sample_node(agent.WORKER_STALLED, timing.steps_up(1), worker="driver")
     fills = sample_node(agent.EVENTS_SPOOL_RATIO, timing.steps_up((1 + condition.spool_ratio) / 2))
+    waits = sample_node(agent.EVENTS_PENDING, timing.steps_up(3))
+    leave = sample_node(agent.EVENTS, timing.counts(1), delivery="delivered")
+    away = samples(foreign.UP, timing.steady(0), instance="ledger:9450", job="lockstep-ledger")
     cuts = sample_node(agent.JOBS_CUT, timing.steps_up(1), bound="jobs")
     skips = sample_node(agent.JOBS_SKIPPED, growing(Stretch(lasting, 0.1)), collector="ranks")
     well = sample_node(agent.COLLECTOR_SUCCESS, timing.steady(1), collector="nvml")
@@ -227,6 +230,9 @@ def agent_impaired(condition: AgentImpaired, timing: Timing) -> list[Case]:
         Case("a collector fails", [fails], machine),
         Case("a thread hangs", [hangs], machine),
         Case("events wait", [fills], machine),
+        Case("events do not leave", [waits], machine),
+        Case("events leave", [waits, leave]),
+        Case("the ledger is away", [waits, away]),
         Case("a user has too many jobs", [cuts], machine),
         Case("a job cannot be used", [skips], machine),
         Case("it is well", [well, thins]),

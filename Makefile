@@ -15,6 +15,8 @@ EXTRAS := $(DEMO_EXTRAS),kubernetes,archive,ledger,$(FRAMEWORKS),dev
 
 export PATH := $(abspath $(BIN)):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# A thousand processes of the tests would each compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # pytest's workers: one more than cores, for many tests wait for processes and servers.
 JOBS ?= $(shell expr `nproc` + 1)

@@ -6,8 +6,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lockstep_catalogue import FOREIGN, METRICS, RECORDED, Label, Recorded, Series, Unit
 from lockstep_catalogue.palette import BLUE, GREY, ORANGE, STATE_COLOURS, VERMILION
 from lockstep_catalogue.promql import LE
@@ -23,6 +21,7 @@ from lockstep_dashboards.panel import (
     Variable,
     View,
 )
+from lockstep_records.text.yaml_documents import read_yaml
 
 Fields = dict[str, Any]
 
@@ -139,7 +138,7 @@ def panel(
 
 def read_board(path: Path) -> Board:
     """The board of a layout; ValueError where a series, label, value, colour or key is unknown."""
-    layout = _load(path)
+    layout = read_yaml(path)
     variables = tuple(map(_variable, layout["variables"]))
     return Board(
         uid=layout["uid"],
@@ -151,11 +150,6 @@ def read_board(path: Path) -> Board:
         range=layout["range"],
         refresh=layout["refresh"],
     )
-
-
-def _load(path: Path) -> Any:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C where PyYAML was built with it
-    return yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  # both are safe
 
 
 def _variable(fields: Fields) -> Variable:
@@ -170,7 +164,7 @@ def _variable(fields: Fields) -> Variable:
 
 def _annotations(path: Path, layout: Fields, variables: Sequence[Variable]) -> Iterator[Annotation]:
     chosen = _chosen(variables, layout.get("annotated_by"))
-    for fields in _load(path):
+    for fields in read_yaml(path):
         yield Annotation(
             title=fields["title"],
             expression=_restrict(fields["expr"], chosen),
@@ -223,7 +217,7 @@ def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
         "dashed": tuple(fields.pop("dashed", ())),
     }
     if any(label.name == SUMMARY for label in given["columns"]):
-        given["summaries"] = tuple(_load(FOLDER / _ALERTS).items())
+        given["summaries"] = tuple(read_yaml(FOLDER / _ALERTS).items())
     for key in fields.keys() - _PLAIN_KEYS:
         raise KeyError(key)
     return panel(view, series, *queries, **{**_SIZES.get(view, {}), **given, **fields})

@@ -14,7 +14,7 @@ from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue.limits import DECLARED
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
 from lockstep_records.text.documents import DocumentError
-from lockstep_records.text.yaml_documents import read_yaml
+from lockstep_records.text.yaml_documents import SafeLoader, read_yaml
 
 _SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
 
@@ -176,7 +176,7 @@ class Entry:
         return duration
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """The safe loader, whose mappings are ``Fields``."""
 
 

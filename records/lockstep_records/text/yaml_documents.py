@@ -7,12 +7,17 @@ import yaml
 
 from lockstep_records.text.documents import DocumentError, read_document
 
+try:
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # PyYAML that was built without its part in C
+    from yaml import SafeLoader  # type: ignore[assignment]  # the same in Python
+
+__all__ = ["SafeLoader", "check_yaml", "read_yaml"]
 MAX_DEPTH, MAX_VALUES = 64, 50_000
 _MAX_NUMBER_CHARACTERS = 100
-_CLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+def read_yaml(path: Path, loader: Any = SafeLoader) -> Any:
     """The value of a YAML file with one document, None of an empty one; or DocumentError."""
     text = read_document(path)
     check_yaml(text)
@@ -28,7 +33,7 @@ def check_yaml(text: str) -> None:
     sizes: dict[str, int] = {}
     opened: list[tuple[str | None, int]] = []
     try:
-        for event in yaml.parse(text, _CLoader):
+        for event in yaml.parse(text, SafeLoader):
             if isinstance(event, yaml.CollectionEndEvent):
                 anchor, begin = opened.pop()
                 sizes[anchor or ""] = num_values - begin

@@ -78,7 +78,7 @@ def read_cases() -> list[Case]:
     text = Path(__file__).with_name("situations.yaml").read_text(encoding="utf-8")
     return [
         _read(name, entry, is_ordinary=day == "ordinary")
-        for day, entries in yaml.safe_load(text).items()
+        for day, entries in yaml.load(text, yaml.CSafeLoader).items()
         for name, entry in entries.items()
     ]
 

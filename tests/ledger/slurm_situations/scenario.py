@@ -151,5 +151,8 @@ def _read(entry: dict[str, Any]) -> Situation:
 
 
 SITUATIONS = tuple(
-    map(_read, yaml.safe_load(Path(__file__).with_name("situations.yaml").read_text("utf-8")))
+    map(
+        _read,
+        yaml.load(Path(__file__).with_name("situations.yaml").read_text("utf-8"), yaml.CSafeLoader),
+    )
 )

@@ -7,12 +7,18 @@ must have, a key of ``NEEDS``.
 import os
 import shutil
 import signal
+import subprocess
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from lockstep_cli.gameday.rows import Row
+from lockstep_cli.gameday.rows import Row, RowError
 from lockstep_cli.gameday.scene import Scene
+from lockstep_records.file_access.atomic_file import write_atomically
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "compiler": ("no C compiler for the driver's stub", lambda: shutil.which("cc") is not None),
@@ -39,7 +45,10 @@ def perform(scene: Scene, name: str, argument: Any) -> None:
 
 
 def missing(row: Row) -> str:
-    """What this machine lacks for a row, in words; empty where nothing."""
+    """What this machine lacks for a row, in words, empty where nothing; RowError for no action."""
+    unknown = {each.name for each in row.actions} - set(ACTIONS)
+    if unknown:
+        raise RowError(f"row {row.row}: no action has the name {', '.join(sorted(unknown))}")
     needs = [need for each in row.actions for need in ACTIONS[each.name].needs]
     return "; ".join(dict.fromkeys(NEEDS[need][0] for need in needs if not NEEDS[need][1]()))
 
@@ -67,13 +76,14 @@ def gpu(scene: Scene, argument: dict[str, Any]) -> None:
 
 @action()
 def file(scene: Scene, argument: dict[str, Any]) -> None:
-    """Writes files below the node's /sys: ``{PATH: CONTENT}``, or ``null`` to delete one."""
-    for path, content in argument.items():
-        target = scene.nodes[0].sysfs / path
-        if content is None:
-            target.unlink()
-        else:
-            target.write_text(f"{content}\n")
+    """Writes files below /sys of nodes: ``{on: [0, 1], PATH: CONTENT}``; null deletes."""
+    for index in argument.get("on", [0]):
+        for path, content in argument.items():
+            target = scene.nodes[index].sysfs / path
+            if content is None:
+                target.unlink()
+            elif path != "on":
+                target.write_text(f"{content}\n")
 
 
 @action()
@@ -83,18 +93,82 @@ def kernel(scene: Scene, argument: str) -> None:
         log.write(argument + "\n")
 
 
+@action()
+def cgroup(scene: Scene, argument: dict[str, str]) -> None:
+    """Writes files of the ranks' control group as the node's agent sees it: ``{FILE: CONTENT}``."""
+    folder = _group(scene)
+    for name, content in argument.items():
+        write_atomically(folder / name, f"{content}\n")
+
+
+def _group(scene: Scene) -> Path:
+    """The folder of the group of the first rank, below the node's /sys, of version 2."""
+    root = scene.nodes[0].sysfs / "fs" / "cgroup"
+    membership = Path(f"/proc/{scene.pages()[0].identity['pid']}/cgroup").read_text()
+    path = next(line[3:] for line in membership.splitlines() if line.startswith("0::"))
+    folder = root / path.lstrip("/")
+    folder.mkdir(parents=True, exist_ok=True)
+    (root / "cgroup.controllers").write_text("cpu memory\n")
+    return folder
+
+
+@action()
+def pressure(scene: Scene, argument: dict[str, Any]) -> None:
+    """Has the group wait: ``{resource: cpu, ratio: 0.5}`` of the time from now on."""
+    path = _group(scene) / f"{argument['resource']}.pressure"
+    is_first = path.name not in scene.variables
+    scene.variables[path.name] = argument["ratio"]
+    if is_first:
+        ended = threading.Event()
+        scene.open.callback(ended.set)
+        writer = partial(_write_pressure, path, scene.variables, ended)
+        threading.Thread(target=writer, daemon=True).start()
+
+
+def _write_pressure(path: Path, ratios: dict[str, Any], ended: threading.Event) -> None:
+    total = 0.0
+    while not ended.wait(1.0):
+        total += 1e6 * ratios[path.name]
+        line = f"avg10=0.00 avg60=0.00 avg300=0.00 total={total:.0f}"
+        with suppress(OSError):  # the row's folder is gone
+            write_atomically(path, f"some {line}\nfull {line}\n")
+
+
+@action("root")
+def mount(scene: Scene, argument: dict[str, str]) -> None:
+    """Gives the checkpoints a file system of their own: ``{size: 24m}``."""
+    folder = scene.memory / "checkpoints"
+    folder.mkdir(parents=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={argument['size']}", "lockstep", folder], check=True
+    )
+    scene.open.callback(lambda: subprocess.run(["umount", "--lazy", folder], check=False))
+
+
 @action(name="signal")
 def send_signal(scene: Scene, argument: dict[str, str]) -> None:
-    """Sends a signal: ``{to: job | rank N | agent | prometheus | ..., name: SIGSTOP}``."""
+    """Sends a signal: ``{to: TARGET, name: SIGSTOP}``.
+
+    The target is ``job``, or ``job N`` for the launcher of node N; ``rank N``; ``agent N``;
+    ``node N``, which is all of these there; or a server of the stack.
+    """
     number = signal.Signals[argument["name"]]
     target, _, index = argument["to"].partition(" ")
-    if target == "job":
-        pids = [launcher.pid for launcher in scene.launchers if launcher.poll() is None]
-    elif target == "rank":
-        pids = [p.identity["pid"] for p in scene.pages() if p.identity["rank"] == int(index)]
-    elif target == "agent":
-        pids = [scene.nodes[int(index or 0)].agent.pid]
-    else:
-        pids = [scene.stage.server_pid(target)]
-    for pid in pids:
+    for pid in _pids(scene, target, index):
         os.kill(pid, number)
+
+
+def _pids(scene: Scene, target: str, index: str) -> list[int]:
+    if target == "job":
+        launchers = scene.launchers[int(index) :][:1] if index else scene.launchers
+        return [launcher.pid for launcher in launchers if launcher.poll() is None]
+    if target == "rank":
+        pages = [page.identity for page in scene.pages()]
+        return [page["pid"] for page in pages if page["rank"] == int(index)]
+    if target == "agent":
+        return [scene.nodes[int(index or 0)].agent.pid]
+    if target == "node":
+        name = scene.nodes[int(index)].name
+        ranks = [page.identity["pid"] for page in scene.pages() if page.identity["node"] == name]
+        return [*_pids(scene, "agent", index), *_pids(scene, "job", index), *ranks]
+    return [scene.stage.server_pid(target)]

@@ -5,6 +5,7 @@ import random
 import shutil
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import SubprocessError
 
@@ -75,6 +76,7 @@ def gameday(
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     with bad_input(RowError):
         rows = _select(read_rows(seed, ranks, strategy), only, is_quick=quick)
+        reasons = {row.row: missing(row) for row in rows}
     if is_list:
         for row in rows:
             click.echo(f"{row.failure:<12} {row.row:<28} {row.says}")
@@ -82,7 +84,7 @@ def gameday(
     _refuse_what_is_missing()
     _empty(keep)
     began = time.monotonic()
-    played = {each.row: each for each in play_all(rows, keep.resolve(), parallel)}
+    played = {each.row: each for each in play_all(rows, reasons, keep.resolve(), parallel)}
     document = results.Document(
         seed=seed,
         ranks=ranks,
@@ -124,13 +126,15 @@ def _empty(folder: Path) -> None:
     marker.touch()
 
 
-def play_all(rows: list[Row], folder: Path, parallel: int) -> list[Result]:
-    """Plays rows several at a time."""
+def play_all(
+    rows: list[Row], reasons: Mapping[str, str], folder: Path, parallel: int
+) -> list[Result]:
+    """Plays rows several at a time; a row with a reason is not run."""
     console = Console(stderr=True, highlight=False)
-    played = [Result.not_run(row, reason) for row in rows if (reason := missing(row))]
+    played = [Result.not_run(row, reason) for row in rows if (reason := reasons[row.row])]
     for result in played:
         console.print(f"{result.row}: not run here: {result.missing}", markup=False)
-    able = [row for row in rows if not missing(row)]
+    able = [row for row in rows if not reasons[row.row]]
     if not able:
         return played
     console.print(f"starts the stack for {len(able)} rows; evidence: {folder}", markup=False)

@@ -12,6 +12,7 @@ import msgspec
 from lockstep_cli.gameday.rows import Ledger, Notice, Row
 from lockstep_cli.gameday.scene import Observed, Truth
 
+_TEXTS = ("summary", "description", "causes")
 _LOST_WITHIN = 0.05
 _LOST_SECONDS = 2.0  # a rank-second each for the end of the first and the start of the next attempt
 
@@ -66,7 +67,7 @@ def _first(notice: Notice, observed: Observed) -> float | None:
 def matches(notice: Notice, alert: Mapping[str, Any]) -> bool:
     """Whether a firing alert is the expected one, with its labels and words."""
     labels = {"alertname": notice.alert, "severity": notice.severity, **notice.labels}
-    words = " ".join(alert["annotations"].get(key, "") for key in ("summary", "description"))
+    words = " ".join(alert["annotations"].get(key, "") for key in _TEXTS)
     return (
         alert["status"] == "firing"
         and all(re.fullmatch(value, alert["labels"].get(key, "")) for key, value in labels.items())

@@ -42,8 +42,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """``passed``, ``FAILED`` or ``not run here``."""
-        return "not run here" if self.missing else "passed" if self.holds else "FAILED"
+        """``passed``, ``as decided`` where it departs from the design, or what it is not."""
+        passed = "as decided" if self.departs else "passed"
+        return "not run here" if self.missing else passed if self.holds else "FAILED"
 
     def cell(self, column: str) -> str:
         """What was found in a column, the failed checks with a cross before them."""
@@ -91,7 +92,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         """One sentence."""
         words = [result.word for result in self.results]
         counts = ", ".join(
-            f"{words.count(word)} {word}" for word in ("passed", "FAILED", "not run here")
+            f"{words.count(word)} {word}"
+            for word in ("passed", "as decided", "FAILED", "not run here")
         )
         again = f"--seed {self.seed} --ranks {self.ranks} --strategy {self.strategy}"
         return f"{len(words)} rows in {self.seconds / 60:.0f} min: {counts} ({again})"
@@ -169,12 +171,13 @@ table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; }
 th, td { border-top: 1px solid #d5dae0; }
 th { position: sticky; top: 0; background: #f4f6f8; }
-.passed { color: #116329; } .FAILED { color: #a40e26; font-weight: 600; } .not { color: #57606a; }
+.passed, .as { color: #116329; }
+.FAILED { color: #a40e26; font-weight: 600; } .not { color: #57606a; }
 small { color: #57606a; display: block; }
 li { list-style: none; } li.bad { color: #a40e26; } ul { margin: 0; padding: 0; }
 @media (prefers-color-scheme: dark) {
   body { background: #14171b; color: #dfe3e8; } th { background: #1e2329; }
-  th, td { border-color: #343a42; } .passed { color: #56c271; }
+  th, td { border-color: #343a42; } .passed, .as { color: #56c271; }
   .FAILED, li.bad { color: #ff8182; } .not, small { color: #9aa4af; }
 }
 """

@@ -21,8 +21,8 @@ A file below ``rows/`` is a YAML list of rows::
 ``at`` is ``start`` (before the job; the default), ``step N``, ``fault`` (the trainer has announced
 its fault), ``recovered`` (an attempt after the first has stepped) or ``notified`` (all that is
 expected has come, and nothing more for ``watch``); ``after: 5s`` waits from there. The failure
-begins with the first fault of the trainer or the first action at a step. Whatever is notified of
-the row's cluster and neither expected nor in ``may`` fails the row.
+begins with the first fault of the trainer or the first action at a step or ``after`` a while.
+Whatever is notified of the row's cluster and neither expected nor in ``may`` fails the row.
 """
 
 import random
@@ -74,7 +74,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         labels: regular expressions, each for the whole value of a label.
-        says: regular expression found in summary or description.
+        says: regular expression found in summary, description or causes.
     """
 
     alert: str

@@ -27,6 +27,7 @@ _MODEL = (
 )
 _PACE = "slow-optimizer"
 _WARM_STEPS = 20
+_PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
 _SETTLED_SECONDS = 90.0
 _READY_SECONDS = 20.0
 _FAULT = re.compile(r"fault: (\S+) rank=(\d+) step=(\d+)")
@@ -233,12 +234,24 @@ class Scene:
                 pages += [page for each in list_attempts(folder)[-1:] for page in pages_of(each)]
         return pages
 
+    def _occupy_gpus(self) -> None:
+        """Has the drivers list the ranks as processes on their GPUs, which tells whose they are."""
+        pages = [page.identity for page in self.pages()]
+        pids = {(page["node"], page["local_rank"]): page["pid"] for page in pages}
+        if pids == self.variables.get("pids"):
+            return
+        self.variables["pids"] = pids
+        for node in self.nodes:
+            for index in range(len(node.gpus.gpus)):
+                node.gpus.set(index, f"{_PROCESSES}.pid", pids.get((node.name, index)))
+
     def _reach(self, moment: str) -> None:
         self._moments.setdefault(moment, time.time())
 
     def _is_over(self) -> bool:
         """Whether all is done and seen; called again and again."""
         step = self.step()
+        self._occupy_gpus()
         self._note_faults()
         if self.truth.began and self._is_notified():
             self._reach("notified")
@@ -265,7 +278,7 @@ class Scene:
 
     def _do(self, action: Action) -> None:
         self._perform(self, action.name, action.argument)
-        if action.at.startswith("step "):
+        if action.at.startswith("step ") or action.after != "0s":
             self._begin()
 
     def _begin(self) -> None:

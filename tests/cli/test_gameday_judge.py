@@ -1,0 +1,155 @@
+"""The rows of the game day are read as declared, and its judge passes nothing but the expected."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep_cli.gameday import results
+from lockstep_cli.gameday.actions import missing
+from lockstep_cli.gameday.command import gameday
+from lockstep_cli.gameday.judge import evaluate, judge
+from lockstep_cli.gameday.results import Document, Result
+from lockstep_cli.gameday.rows import Row, RowError, read_rows
+from lockstep_cli.gameday.scene import Observed, Truth
+from lockstep_cli.gameday.stage import Notification
+
+FAILED = {"failure_class": "user", "cause": "host_oom", "cause_ranks": [1]}
+ROW = """
+- row: memory
+  failure: F6
+  says: x
+  job: {faults: ["oom:rank=$rank,step=5"]}
+  expect:
+    notices:
+      - {alert: TrainOutOfMemory, to: tickets, severity: warning, within: 60s, labels: {rank: "1"}}
+    ledger: {outcome: succeeded, failure_class: user, culprit: rank 1, lost: {rework: ranks * 10}}
+    report: nobody
+    resumed: true
+    steps_lost: 20
+"""
+
+
+@pytest.fixture(name="row")
+def _row(tmp_path: Path) -> Row:
+    (tmp_path / "rows.yaml").write_text(ROW)
+    [row] = read_rows(1, 4, "ddp", tmp_path)
+    return row
+
+
+def ticket(at: float = 130.0, **labels: str) -> Notification:
+    alert = {
+        "status": "firing",
+        "labels": {"alertname": "TrainOutOfMemory", "severity": "warning", "rank": "1", **labels},
+        "annotations": {"summary": "out of memory"},
+    }
+    return Notification(wall_seconds=at, receiver="tickets", status="firing", alerts=(alert,))
+
+
+def observed(*notifications: Notification, **changes: Any) -> Observed:
+    truth = {"began": 100.0, "ranks": 4, "attempts": 2, "steps_lost": 10, "exit_status": 0}
+    record = {
+        "outcome": "succeeded",
+        "cause": "success",
+        "attempts": 2,
+        "preemptions": 0,
+        "attempts_list": [FAILED | changes.pop("attempt", {})],
+        "goodput": {"rework": changes.pop("rework", 41.0)},
+    }
+    return Observed(
+        truth=Truth(**truth | changes),
+        notifications=list(notifications or (ticket(),)),
+        record=record,
+        headline="nobody was slow",
+    )
+
+
+def test_what_is_expected_passes(row: Row) -> None:
+    assert all(finding.holds for finding in judge(row, observed()))
+
+
+@pytest.mark.parametrize(
+    ("make", "column"),
+    [
+        (lambda: observed(ticket(at=161.0)), "alerts"),
+        (lambda: observed(ticket(rank="2")), "alerts"),
+        (lambda: observed(ticket(severity="critical")), "alerts"),
+        (lambda: observed(ticket(), ticket(at=150.0)), "notified"),
+        (lambda: observed(ticket(), ticket(alertname="TrainJobFailing")), "nothing else"),
+        (lambda: observed(attempt={"cause_ranks": [2]}), "ledger"),
+        (lambda: observed(rework=44.0), "lost"),
+        (lambda: observed(exit_status=1), "resumed"),
+        (lambda: observed(steps_lost=21), "steps lost"),
+    ],
+)
+def test_each_deviation_fails_its_check(
+    row: Row, make: Callable[[], Observed], column: str
+) -> None:
+    failed = {finding.column for finding in judge(row, make()) if not finding.holds}
+    assert column in failed
+
+
+def test_a_formula_is_arithmetic_over_truths_alone() -> None:
+    assert evaluate("(ranks - 1) * 0.5", Truth(ranks=3)) == 1.0
+    for text in ("__import__('os')", "secret", "ranks ** 9"):
+        with pytest.raises(ValueError, match="not arithmetic"):
+            evaluate(text, Truth())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- {row: 'a b', failure: F1, says: x, expect: {}}", "letters"),
+        ("- {row: a, failure: F1, says: x, expect: {notified: 1}}", "notified"),
+        ("- {row: a, failure: F1, says: $nothing, expect: {}}", "nothing"),
+        ("- {row: a, failure: F1, says: x, expect: {}, actions: [{at: never, gpu: 1}]}", "never"),
+        ("- {row: a, failure: F1, says: x, expect: {}, actions: [{explode: 1}]}", "explode"),
+        ("- {row: a, failure: F1, says: x, expect: {watch: soon}}", "soon"),
+    ],
+)
+def test_a_row_that_is_not_as_declared_is_refused_with_its_name(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "rows.yaml").write_text(text)
+    with pytest.raises(RowError, match=words):
+        [missing(row) for row in read_rows(1, 4, "ddp", tmp_path)]
+
+
+def test_the_same_seed_draws_the_same_rows_and_another_seed_others() -> None:
+    assert read_rows(1, 4, "ddp") == read_rows(1, 4, "ddp") != read_rows(2, 4, "ddp")
+
+
+def test_what_is_not_run_is_never_passed_and_all_files_show_it(row: Row, tmp_path: Path) -> None:
+    document = Document(
+        seed=1,
+        ranks=4,
+        strategy="ddp",
+        seconds=60.0,
+        results=(
+            Result.not_run(row, "no <compiler>"),
+            Result.of(row, judge(row, observed(ticket(rank="2"))), 9.0),
+        ),
+    )
+    assert [result.word for result in document.results] == ["not run here", "FAILED"]
+    files = {kind: tmp_path / f"results{kind}" for kind in (".html", ".xml", ".md")}
+    results.write(document, files)
+    texts = {kind: path.read_text() for kind, path in files.items()}
+    assert all("not run here" in text and "FAILED" in text for text in texts.values()) or (
+        "<skipped" in texts[".xml"] and "<failure" in texts[".xml"]
+    )
+    assert "no &lt;compiler&gt;" in texts[".html"]
+
+
+def test_an_unknown_row_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text(json.dumps({}))
+    done = CliRunner().invoke(gameday, ["--only", "F99"])
+    assert (done.exit_code, "f99" in done.output, "gameday --list" in done.output) == (
+        2,
+        True,
+        True,
+    )
+    done = CliRunner().invoke(gameday, ["--only", "F1", "--keep", str(tmp_path)])
+    assert (done.exit_code, "no game day wrote" in done.output) == (2, True)

@@ -11,7 +11,7 @@ import click
 from lockstep_cli.options import FiniteRange, rates_option, timezone_option
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import read_rate_card
-from lockstep_records.files.jobs import find_job, list_attempts, newest_job
+from lockstep_records.files.jobs import newest_job
 from lockstep_records.text.printable import printable
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
@@ -57,13 +57,6 @@ _BASELINE = "baseline"
     help="Recording to compare with; 'baseline' for the steps of SOURCE before --from.",
 )
 @click.option(
-    "--export",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the operations of sampled steps as Parquet, in the columns of the published"
-    " straggler traces. No report is made.",
-)
-@click.option(
     "--price-per-gpu-hour",
     type=FiniteRange(0),
     help="The job's own price of a GPU-hour, where neither the rate card nor the job states one.",
@@ -91,7 +84,6 @@ def report(  # one parameter per option
     first: str | None,
     last: str | None,
     against: str | None,
-    export: Path | None,
     price_per_gpu_hour: float | None,
     rates: Path | None,
     zone: tzinfo,
@@ -108,8 +100,6 @@ def report(  # one parameter per option
     """
     try:
         source = source or _find_newest()
-        if export is not None:
-            return _export(source, attempt, export)
         paths = {name: path for name, path in formats.items() if path}
         outputs = Outputs(paths=paths, board=board)
         # A source that is a Prometheus knows the nodes too.
@@ -153,19 +143,6 @@ def _find_newest() -> str:
     # Not to standard output, where a report for a program may go.
     click.echo(f"job {printable(job)}, the newest here; lockstep jobs lists the others", err=True)
     return job
-
-
-def _export(source: str, attempt: int | None, folder: Path) -> None:
-    from lockstep_reports.export import export_operations  # noqa: PLC0415  # pyarrow loads slowly
-
-    job = find_job(source).resolve()
-    # Attempts come oldest first; the newest is exported unless one was chosen.
-    folders = [path for path in list_attempts(job) if attempt is None or int(path.name) == attempt]
-    if not folders:
-        raise ValueError(f"attempt {attempt} is not in {job}")
-    export = export_operations(folders[-1], job.name, folder)
-    counts = f"{export.rows} operations, {export.steps} steps, {export.ranks} ranks"
-    click.echo(f"written: {export.trace} ({counts})")
 
 
 def _parse_window(*bounds: str | None, now: float) -> Window:

@@ -12,9 +12,6 @@ from tenants.table import ATTACKS
 
 BENCH = Path(__file__).parents[2] / "bench" / "tenants"
 
-# An answer that comes late counts as harm, so nothing else runs beside them.
-pytestmark = [pytest.mark.server, pytest.mark.timing]
-
 
 def _run(program: str, *words: str | Path, seconds: float) -> str:
     """Runs a program of the bench; it changes users and mounts, which this process must not."""
@@ -47,6 +44,8 @@ def test_the_table_covers_every_surface_and_the_choice_is_part_of_it() -> None:
     assert set(TELLING) <= set(ATTACKS)
 
 
+# An answer that comes late counts as harm, so nothing else runs beside them.
+@pytest.mark.e2e
 @pytest.mark.timeout(180)
 def test_the_most_telling_attacks_leave_a_neighbour_as_it_was(tmp_path: Path) -> None:
     results = _harm(tmp_path, "--telling", seconds=170)
@@ -55,6 +54,7 @@ def test_the_most_telling_attacks_leave_a_neighbour_as_it_was(tmp_path: Path) ->
 
 
 @pytest.mark.release
+@pytest.mark.timing
 @pytest.mark.timeout(1200)
 def test_no_attack_of_the_table_harms_a_neighbour(tmp_path: Path) -> None:
     results = _harm(tmp_path, seconds=1190)

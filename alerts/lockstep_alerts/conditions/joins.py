@@ -46,6 +46,7 @@ RUNNING = ("init", "training", "checkpoint", "eval", "restore")
 """States of a rank whose process runs."""
 _MOMENT_SECONDS = 120
 MACHINE_JOIN = f"on ({names(CLUSTER, NODE)})"
+NODE_NAME_JOIN = f"on ({NODE.name})"
 _PHASE_SECONDS = 60
 # The longest sequence alone makes no work: its square does, and it is in the squares.
 _LOADS = ("samples", "tokens", "squares")
@@ -170,6 +171,16 @@ def ran_on(windows: ScrapeWindows) -> str:
     lately = f"max_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{moment}])"
     done = f"{JOB_JOIN} {select(training.RANKS, one_of(STATE, 'done'))} > 0"
     return f"({by('group', f'{lately} > 0', *NODE_LABELS)} unless {done})"
+
+
+def unless_drained(nodes: str, windows: ScrapeWindows) -> str:
+    """The nodes but those that are cordoned and carry no job: somebody repairs them."""
+    at_work = by("group", ran_on(windows), CLUSTER, NODE)
+    named, unnamed = (
+        f"{select(foreign.KUBE_CORDONED, cluster)} == 1 unless {on} {at_work}"
+        for cluster, on in ((has(CLUSTER), MACHINE_JOIN), (eq(CLUSTER, ""), NODE_NAME_JOIN))
+    )
+    return f"{nodes}\nunless {MACHINE_JOIN} ({named})\nunless {NODE_NAME_JOIN} ({unnamed})"
 
 
 def held_gpus(windows: ScrapeWindows) -> str:

@@ -49,7 +49,8 @@ class NodeFault(Condition):
             f"{increase(incidents.HOST_INCIDENTS, self.window.text, host_incidents)} > 0",
             f"{increase(incidents.NVSWITCH_INCIDENTS, self.window.text, fatal)} > 0",
         )
-        return by("group", "\nor\n".join(f"({each})" for each in signs), CLUSTER, NODE)
+        nodes = by("group", "\nor\n".join(f"({each})" for each in signs), CLUSTER, NODE)
+        return joins.unless_drained(nodes, windows)
 
     def evidence(self) -> str:
         """Asks Prometheus which GPUs of the node failed, and how."""
@@ -97,7 +98,8 @@ class GpuDegraded(Condition):
         degraded = select(incidents.GPU_HEALTH, eq(VERDICT, "degraded"))
         reasons = (CLUSTER, NODE, GPU, incidents.GPU_REASON)
         sites = f"on ({names(*reasons)}) ({capped} and {joins.CLUSTER_JOIN} ({most}))"
-        return by("group", f"{degraded} unless {sites}", CLUSTER, NODE, GPU)
+        gpus = by("group", f"{degraded} unless {sites}", CLUSTER, NODE, GPU)
+        return joins.unless_drained(gpus, windows)
 
     def evidence(self) -> str:
         """Asks Prometheus how it is degraded."""

@@ -8,6 +8,7 @@ from lockstep_alerts.conditions.joins import (
     JOB_JOIN,
     JOB_LABELS,
     MACHINE_JOIN,
+    NODE_NAME_JOIN,
     RUNNING,
     num_ranks,
     recent,
@@ -42,7 +43,6 @@ _ADDRESSED_AGENTS = f'{agent.AGENT_INFO.name}{{{foreign.TARGET_INSTANCE.name}!="
 """Agents with the address of their target; every other selector takes the newest of equal ones."""
 _KNOWN = "1d"
 _ADDRESS_JOIN = f"on ({names(foreign.TARGET_INSTANCE)})"
-_NODE_NAME_JOIN = f"on ({NODE.name})"
 
 
 def _seen(window: str) -> str:
@@ -77,19 +77,19 @@ def silent_agents(windows: ScrapeWindows, nodes: tuple[str, ...]) -> str:
     up = f"max_over_time({select(foreign.UP, _AGENTS)}[{windows.live}])"
     down = f"{by('max', up, *target)} == 0"
     fallen = _was_at(down)
-    never = f"({down} unless {_ADDRESS_JOIN} {_WAS} unless {_NODE_NAME_JOIN} {_seen(windows.live)})"
+    never = f"({down} unless {_ADDRESS_JOIN} {_WAS} unless {NODE_NAME_JOIN} {_seen(windows.live)})"
     seen = _seen(windows.live)
     inventory = select(foreign.KUBE_NODE, one_of(NODE, *nodes))
     listed = (
         f"({inventory} and {CLUSTER_JOIN} {seen} unless {MACHINE_JOIN} {seen}"
         f" or {select(foreign.KUBE_NODE, eq(CLUSTER, ''), one_of(NODE, *nodes))}"
-        f" and on () ({seen}) unless {_NODE_NAME_JOIN} {seen})"
+        f" and on () ({seen}) unless {NODE_NAME_JOIN} {seen})"
     )
     missing = by("group", listed, CLUSTER, NODE)
     return (
         f"(({fallen} unless {MACHINE_JOIN} {seen}) or {missing} or {never} or {_frozen(windows)})\n"
         f"unless {MACHINE_JOIN} ({select(foreign.KUBE_CORDONED, has(CLUSTER))} == 1)\n"
-        f"unless {_NODE_NAME_JOIN} ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
+        f"unless {NODE_NAME_JOIN} ({select(foreign.KUBE_CORDONED, eq(CLUSTER, ''))} == 1)"
     )
 
 

@@ -23,6 +23,7 @@ from lockstep_records.file_access.atomic_file import write_atomically
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "compiler": ("no C compiler for the driver's stub", lambda: shutil.which("cc") is not None),
     "openssl": ("no openssl", lambda: shutil.which("openssl") is not None),
+    "c++": ("no C++ compiler for torch.compile", lambda: shutil.which("c++") is not None),
     "root": ("needs root", lambda: os.geteuid() == 0),
 }
 """What a machine may lack: the words for it, and whether it is there."""
@@ -49,7 +50,8 @@ def missing(row: Row) -> str:
     unknown = {each.name for each in row.actions} - set(ACTIONS)
     if unknown:
         raise RowError(f"row {row.row}: no action has the name {', '.join(sorted(unknown))}")
-    needs = [need for each in row.actions for need in ACTIONS[each.name].needs]
+    of_actions = (need for each in row.actions for need in ACTIONS[each.name].needs)
+    needs = [*row.needs, *of_actions]
     return "; ".join(dict.fromkeys(NEEDS[need][0] for need in needs if not NEEDS[need][1]()))
 
 

@@ -12,14 +12,15 @@ from subprocess import SubprocessError
 import click
 from rich.console import Console
 
-from lockstep_cli.gameday import monitoring_actions, results  # noqa: F401  # registers actions
+from lockstep_cli.gameday import cluster_actions, monitoring_actions, results  # noqa: F401  # register actions
 from lockstep_cli.gameday.actions import missing, perform
 from lockstep_cli.gameday.against import against_options
 from lockstep_cli.gameday.judge import judge
 from lockstep_cli.gameday.results import Result
 from lockstep_cli.gameday.rows import Row, RowError, read_rows
 from lockstep_cli.gameday.scene import Observed, Scene
-from lockstep_cli.gameday.stage import Stage, StoppedError
+from lockstep_cli.gameday.soak import soak_option
+from lockstep_cli.gameday.stage import Stage, StoppedError, empty
 from lockstep_cli.options import bad_input
 
 _PROGRAMS = (("prometheus",), ("alertmanager", "prometheus-alertmanager"))
@@ -55,6 +56,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--junit", type=_FILE, help="File for the results as JUnit XML.")
 @click.option("--markdown", type=_FILE, help="File for the results as Markdown.")
 @against_options
+@soak_option
 def gameday(
     *,
     only: str,
@@ -82,7 +84,7 @@ def gameday(
             click.echo(f"{row.failure:<12} {row.row:<28} {row.says}")
         return 0
     _refuse_what_is_missing()
-    _empty(keep)
+    empty(keep)
     began = time.monotonic()
     played = {each.row: each for each in play_all(rows, reasons, keep.resolve(), parallel)}
     document = results.Document(
@@ -115,15 +117,6 @@ def _refuse_what_is_missing() -> None:
     for names in _PROGRAMS:
         if not any(shutil.which(name) for name in names):
             raise click.UsageError(f"{names[-1]} is not on PATH; install it")
-
-
-def _empty(folder: Path) -> None:
-    marker = folder / ".lockstep-gameday"
-    if folder.exists() and any(folder.iterdir()) and not marker.exists():
-        raise click.UsageError(f"--keep {folder} holds files that no game day wrote")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    marker.touch()
 
 
 def play_all(

@@ -20,6 +20,7 @@ from lockstep_records.delivery.sender import LedgerAddress, post
 
 _BALLAST = ".ballast"
 _HEADER_BYTES = 64
+_WORLD = ("ahead", "nameless", "rename_ms")
 
 
 def _server(scene: Scene, target: str) -> str:
@@ -39,6 +40,13 @@ def start(scene: Scene, argument: str) -> None:
     scene.stage.start_server(_server(scene, argument))
     for node in scene.nodes:
         node.agent = scene.stage.processes[scene.agent_name(node)]
+
+
+@action()
+def restart(scene: Scene, argument: str) -> None:
+    """Ends a server and starts it again."""
+    stop(scene, argument)
+    start(scene, argument)
 
 
 @action("root")
@@ -81,14 +89,15 @@ def free(scene: Scene, argument: str) -> None:
 
 @action("compiler")
 def world(scene: Scene, argument: dict[str, int]) -> None:
-    """Moves the wall clock of agent and ranks, and takes their names away.
+    """Moves the wall clock of agent and ranks, takes their names away, or makes their store slow.
 
-    ``{ahead: SECONDS, nameless: 0 or 1}``; the first time it is at ``start``, before the job.
+    ``{ahead: SECONDS, nameless: 0 or 1, rename_ms: MILLISECONDS}``; first at ``start``, before the
+    job.
     """
     path = scene.memory / "world"
     is_first = not path.exists()
     with path.open("wb" if is_first else "r+b") as file:
-        file.write(struct.pack("ll", argument.get("ahead", 0), argument.get("nameless", 0)))
+        file.write(struct.pack("lll", *(argument.get(name, 0) for name in _WORLD)))
     if is_first:
         library = build_library("world.c", scene.memory / "world.so", "-ldl")
         scene.environment = {"LD_PRELOAD": str(library), "LOCKSTEP_WORLD": str(path)}
@@ -160,7 +169,7 @@ def certificate(scene: Scene, argument: int) -> None:
         folder.mkdir()
         build_library("world.c", folder / "world.so", "-ldl")
     # openssl counts in days: its clock is a day behind.
-    world_file.write_bytes(struct.pack("ll", argument - 86_400, 0))
+    world_file.write_bytes(struct.pack("lll", argument - 86_400, 0, 0))
     command = [
         *("openssl", "req", "-x509", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"),
         *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),

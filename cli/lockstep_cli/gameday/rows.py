@@ -148,6 +148,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         exclusive: it disturbs what other rows need, and has servers of its own.
         quick: it is of the subset that CI runs.
+        needs: what the machine must have besides what its actions need; a key of ``NEEDS``.
         departs: why the expectation is another than DESIGN's, where it is.
     """
 
@@ -160,6 +161,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     agent: tuple[str, ...] = ()
     exclusive: bool = False
     quick: bool = False
+    needs: tuple[str, ...] = ()
     departs: str = ""
     limit: str = "10m"
 

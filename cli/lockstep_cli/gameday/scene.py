@@ -187,21 +187,8 @@ class Scene:
         """Starts the job, one launcher a node, or starts it again."""
         self._launches += 1
         assert job.ranks is not None
-        share = str(job.ranks // job.nodes)
         endpoint = ("--nnodes", str(job.nodes), "--endpoint", free_address())
-        pace = f"{_PACE}:rank=all,step=1,until=end,attempt=all,delay={job.pace}"
-        faults = (pace, *job.faults) if job.pace != "0s" else job.faults
-        checkpoints = ("--checkpoint-dir", str(self.memory / "checkpoints"), "--resume")
-        words = (
-            *("train", "--job-id", self.row.row, "--cluster", self.row.row, *_MODEL),
-            *("--nproc-per-node", share, *(endpoint if job.nodes > 1 else ())),
-            *("--strategy", job.strategy or "ddp", "--steps", str(job.steps)),
-            *("--max-restarts", str(job.max_restarts), "--job-class", job.job_class),
-            *(checkpoints if job.checkpoint_every else ()),
-            *("--checkpoint-every", str(job.checkpoint_every)),
-            *(word for fault in faults for word in ("--fault", fault)),
-            *job.flags,
-        )
+        words = (*self._words(job, self.row.row), *(endpoint if job.nodes > 1 else ()))
         self.launchers = [
             self.stage.start(
                 f"train-{node.name}",
@@ -215,6 +202,35 @@ class Scene:
         ]
         for launcher in self.launchers:
             self.open.callback(end, launcher)
+
+    def _words(self, job: Job, job_id: str) -> tuple[str, ...]:
+        assert job.ranks is not None
+        pace = f"{_PACE}:rank=all,step=1,until=end,attempt=all,delay={job.pace}"
+        faults = (pace, *job.faults) if job.pace != "0s" else job.faults
+        checkpoints = ("--checkpoint-dir", str(self.memory / "checkpoints"), "--resume")
+        return (
+            *("train", "--job-id", job_id, "--cluster", self.row.row, *_MODEL),
+            *("--nproc-per-node", str(job.ranks // job.nodes)),
+            *("--strategy", job.strategy or "ddp", "--steps", str(job.steps)),
+            *("--max-restarts", str(job.max_restarts), "--job-class", job.job_class),
+            *(checkpoints if job.checkpoint_every else ()),
+            *("--checkpoint-every", str(job.checkpoint_every)),
+            *(word for fault in faults for word in ("--fault", fault)),
+            *job.flags,
+        )
+
+    def start_other(self, job: Job, job_id: str) -> subprocess.Popen[bytes]:
+        """Starts another job on the first node."""
+        node = self.nodes[0]
+        words = (*self._words(job, job_id), "--dir", str(node.root))
+        return self.stage.start(
+            job_id, *words, folder=self.folder, LOCKSTEP_NODE=node.name, **self.environment
+        )
+
+    def end_job(self) -> None:
+        """Ends the launchers by SIGTERM."""
+        for launcher in self.launchers:
+            end(launcher)
 
     @property
     def job(self) -> Path:
@@ -339,8 +355,7 @@ class Scene:
         return []
 
     def _conclude(self) -> Observed:
-        for launcher in self.launchers:
-            end(launcher)
+        self.end_job()
         self.truth.exit_status = next((each.returncode for each in self.launchers), None)
         self.truth.ended = self.truth.ended or time.time()
         self._measure()

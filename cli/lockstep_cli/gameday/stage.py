@@ -186,6 +186,10 @@ class Stage:
         """Of ``prometheus``, ``alertmanager``, ``pager`` or ``boards``."""
         return str(self._stack()[name]["url"])
 
+    def stack_pids(self) -> dict[str, int]:
+        """Of Prometheus, Alertmanager, pager and boards."""
+        return {name: int(server["pid"]) for name, server in self._stack().items()}
+
     def _stack(self) -> dict[str, Any]:
         state = (self.folder / "stack" / "stack.json").read_text(encoding="utf-8")
         stack: dict[str, Any] = json.loads(state)
@@ -237,6 +241,16 @@ def _lives(pid: int) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+def empty(folder: Path) -> None:
+    """Empties a folder of evidence; a usage error where it holds anything else."""
+    marker = folder / ".lockstep-gameday"
+    if folder.exists() and any(folder.iterdir()) and not marker.exists():
+        raise click.UsageError(f"--keep {folder} holds files that no game day wrote")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    marker.touch()
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:

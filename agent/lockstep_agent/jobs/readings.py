@@ -1,6 +1,7 @@
 """From the pages of one job on this node to its readings: a dozen a rank, the rest as sums."""
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -139,6 +140,17 @@ def _rank_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading
             yield Reading(metrics.SYNC_ROUNDS, (*labels, exchange), count)
 
 
+def progress_seconds(page: Page) -> float:
+    """Wall clock of the last heartbeat, by the clock as it is set now.
+
+    One that was set since the page was made would make the rank seem to stand, or to be ahead.
+    """
+    by_page = page.progress_wall_seconds
+    now = (time.time_ns() - time.monotonic_ns() + page.progress_ns) / 1e9
+    # Below a second the two are read at different moments: the value stays that of the page.
+    return now if abs(now - by_page) > 1 else by_page
+
+
 def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Reading]:
     fields, pod = page.identity, view.pods.get(page.path.parents[1], Pod())
     identity = (
@@ -154,7 +166,7 @@ def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Re
     )
     is_waiting = page.phase == "sync" and page.path in view.running
     yield Reading(metrics.RANK_INFO, (*labels, *identity), 1)
-    yield Reading(metrics.LAST_PROGRESS, labels, page.progress_wall_seconds)
+    yield Reading(metrics.LAST_PROGRESS, labels, progress_seconds(page))
     yield Reading(metrics.RANK_WAITING, labels, 1 if is_waiting else 0)
     yield from present(metrics.STALENESS, labels, page.periodic["staleness_steps"])
     if (synced_ns := page.periodic["synced_ns"]) is not None:

@@ -216,11 +216,11 @@ _STAGE_OWN_WORK = select(recorded.PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES
 
 def _progress_age() -> str:
     # By the clock of the node itself; that of Prometheus may differ. The median rank: one that died
-    # never moves again, and the others go on.
+    # never moves again, and the others go on; of two ranks the one that does.
     of_node = f"on ({names(CLUSTER, NODE)})"
     progress = select(training.LAST_PROGRESS)
     at_node = f"({progress} * 0 + {of_node} group_left () {select(agent.AGENT_TICK)} - {progress})"
-    return median_by(f"({at_node} or time() - {progress})", *_JOB)
+    return lower_median_by(f"({at_node} or time() - {progress})", *_JOB)
 
 
 def _job_standing(rules: Parameters) -> str:

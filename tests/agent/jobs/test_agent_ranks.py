@@ -90,6 +90,16 @@ def test_a_rank_has_twelve_series_with_the_values_that_it_wrote(root: Path) -> N
     assert values[training.RANK_INFO, info] == 1
 
 
+def test_a_clock_that_is_set_makes_no_rank_stand(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LivePage(root, rank=3).step(41)
+    ahead_ns = time.time_ns() + 3600 * 10**9
+    monkeypatch.setattr("lockstep_agent.jobs.readings.time.time_ns", lambda: ahead_ns)
+    last = RanksFixture(root).values()[training.LAST_PROGRESS, (*JOB, "3")]
+    assert last == pytest.approx(ahead_ns / 1e9, abs=5)
+
+
 def test_the_ranks_of_a_node_are_added_up(root: Path) -> None:
     for rank in (1, 2):
         page = LivePage(root, rank=rank)

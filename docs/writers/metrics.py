@@ -31,9 +31,10 @@ called histograms; ratios run from 0 to 1; what is unknown is absent. Every seri
 `cluster` and `node`, every series on the ledger's endpoint but the ledger's own `cluster`: the
 tables leave them out. Names change only with a major version, those with a star may still change.
 A sparse series is served from its first value other than 0 on, one of detail with `--detail` only
-(decision 13). *Read by* is computed from the generated rules, the boards and the sources of the
-reports; what none of them reads is there for people's own boards, and names the exporter that has
-it too."""
+(decision 13). A sum is one over the node's ranks. *Read by* is computed from the generated rules,
+the boards and the sources of the reports; what none of them reads is there for people's own boards,
+and names the exporter that has it too."""
+_SUMMED = "; sum over the node's ranks."
 _SECTIONS: dict[Metric, str] = {
     training.RANK_INFO: "Training",
     gpu.GPU_INFO: "GPU",
@@ -80,7 +81,8 @@ def _section(title: str, metrics: Sequence[Metric]) -> Iterator[str]:
         source = f" {metric.source}" if metric.source != usual else ""
         read_by = ", ".join(readers(metric)) or f"users; {metric.for_users}"
         trial = "*" if metric.stability is Stability.TRIAL else ""
-        yield f"| `{metric.name}`{trial} | {labels} | {metric.help}{marks}{source} | {read_by} |"
+        meaning = metric.help.replace(_SUMMED, " (sum).")
+        yield f"| `{metric.name}`{trial} | {labels} | {meaning}{marks}{source} | {read_by} |"
 
 
 def _labels_of(metric: Metric) -> list[str]:

@@ -234,7 +234,6 @@ OUT_OF_MEMORY = _metric(
     "lockstep_train_out_of_memory_total",
     "Failed allocations of device or host memory; sum over the node's ranks.",
     page_field="out_of_memory",
-    for_users="alerts of your own on all ranks of a node",
 )
 COLLECTIONS = _metric(
     "lockstep_train_collections_total",

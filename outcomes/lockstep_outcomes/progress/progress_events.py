@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lockstep_catalogue.vocabulary import ENDED_PHASES, GoodputState
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES, GoodputState
 from lockstep_outcomes.progress.goodput import goodput_ns
 from lockstep_outcomes.progress.hangs import Hang, is_count
 from lockstep_outcomes.progress.missing import (
@@ -315,6 +316,9 @@ class ProgressEvents:
         return Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields, time=moment)
 
 
+_STEPPING = frozenset(STEP_PHASES) - frozenset(PAUSE_PHASES)
+
+
 def goodput_fields(
     pages: list[Page], moments: Moments, now: float, monotonic_ns: int
 ) -> dict[str, Any]:
@@ -366,6 +370,10 @@ def _rank_ns(
     if end is None and page.phase in ENDED_PHASES:
         until_ns = page.progress_ns
     spent = dict(goodput_ns(page, until_ns))
+    if end is None and moments.over is None and page.phase in _STEPPING:
+        # What it waits for now may turn out to be a hang, and no total may fall.
+        settled = goodput_ns(page, page.progress_ns)
+        spent = spent if spent["hang"] > settled["hang"] else dict(settled)
     if page.phase in ENDED_PHASES:
         # A rank's process ends after its last update.
         leaving_ns = max(0, until_ns - page.progress_ns)

@@ -1,6 +1,7 @@
 """The rows of the game day are read as declared, and its judge passes nothing but the expected."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from lockstep_cli.gameday import results
 from lockstep_cli.gameday.actions import missing
 from lockstep_cli.gameday.command import gameday
 from lockstep_cli.gameday.judge import evaluate, judge
+from lockstep_cli.gameday.pairs import draw_pairs
 from lockstep_cli.gameday.results import Document, Result
 from lockstep_cli.gameday.rows import Row, RowError, read_rows
 from lockstep_cli.gameday.scene import Observed, Truth
-from lockstep_cli.gameday.stage import Notification
+from lockstep_cli.gameday.stage import Notification, Stage
 
 FAILED = {"failure_class": "user", "cause": "host_oom", "cause_ranks": [1]}
 ROW = """
@@ -153,3 +155,38 @@ def test_an_unknown_row_is_refused_before_anything_starts(tmp_path: Path) -> Non
     )
     done = CliRunner().invoke(gameday, ["--only", "F1", "--keep", str(tmp_path)])
     assert (done.exit_code, "no game day wrote" in done.output) == (2, True)
+
+
+def test_a_pair_is_of_one_cluster_and_each_row_is_judged_by_its_own_alerts(tmp_path: Path) -> None:
+    rows = [row for row in read_rows(1, 4, "ddp") if row.job]
+    pairs = draw_pairs(rows, 12, 7)
+    assert pairs == draw_pairs(rows, 12, 7)
+    for first, second in pairs:
+        assert first.cluster == second.cluster
+        assert len({first.row, second.row, first.cluster}) == 3
+        nodes = [each.labels.get("node", "") for each in first.expect.notices]
+        assert all(node.startswith("a-node-") for node in nodes if node)
+    stage = Stage(tmp_path, [])
+    (tmp_path / "stack").mkdir()
+    groups = [["own"], ["own", "other"], ["own", "other"]]
+    (tmp_path / "stack" / "pages.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "time": f"2026-11-28T00:00:0{number}+00:00",
+                    "receiver": "tickets",
+                    "status": "firing",
+                    "alerts": [
+                        {"status": "firing", "labels": {"cluster": "c", "job_id": name}}
+                        for name in names
+                    ],
+                }
+            )
+            + "\n"
+            for number, names in enumerate(groups)
+        )
+    )
+    # The second came for the other's alert; the third for none, which is one too many.
+    received = stage.notifications("c", lambda labels: labels["job_id"] == "own")
+    assert [len(each.alerts) for each in received] == [1, 1]
+    shutil.rmtree(stage.memory)

@@ -71,20 +71,20 @@ def action(*needs: str, name: str = "") -> Callable[[_Function], _Function]:
 @action("compiler")
 def gpu(scene: Scene, argument: dict[str, Any]) -> None:
     """Sets answers of the driver: ``{index: 0, set: {KEY: VALUE or null}}``; -1 is the node."""
-    gpus = scene.nodes[argument.get("on", 0)].gpus
+    gpus = scene.nodes[argument.get("node", 0)].gpus
     for key, value in argument["set"].items():
         gpus.set(argument["index"], key, value)
 
 
 @action()
 def file(scene: Scene, argument: dict[str, Any]) -> None:
-    """Writes files below /sys of nodes: ``{on: [0, 1], PATH: CONTENT}``; null deletes."""
-    for index in argument.get("on", [0]):
+    """Writes files below /sys of nodes: ``{nodes: [0, 1], PATH: CONTENT}``; null deletes."""
+    for index in argument.get("nodes", [0]):
         for path, content in argument.items():
             target = scene.nodes[index].sysfs / path
             if content is None:
                 target.unlink()
-            elif path != "on":
+            elif path != "nodes":
                 target.write_text(f"{content}\n")
 
 

@@ -5,7 +5,8 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from subprocess import SubprocessError
 
@@ -16,6 +17,7 @@ from lockstep_cli.gameday import cluster_actions, monitoring_actions, results  #
 from lockstep_cli.gameday.actions import missing, perform
 from lockstep_cli.gameday.against import against_options
 from lockstep_cli.gameday.judge import judge
+from lockstep_cli.gameday.pairs import draw_pairs
 from lockstep_cli.gameday.results import Result
 from lockstep_cli.gameday.rows import Row, RowError, read_rows
 from lockstep_cli.gameday.scene import Observed, Scene
@@ -25,11 +27,20 @@ from lockstep_cli.options import bad_input
 
 _PROGRAMS = (("prometheus",), ("alertmanager", "prometheus-alertmanager"))
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError)
+Group = tuple[Row, ...]
+"""Rows that are played at once."""
 
 
 @click.command()
 @click.option("--only", default="", help="Rows or failures, by commas, such as F3,f6-memory.")
 @click.option("--quick", is_flag=True, help="Only the shortest useful rows.")
+@click.option(
+    "--pairs",
+    type=click.IntRange(0, 100),
+    default=0,
+    help="Make so many pairs of the rows, drawn by chance, two jobs of one cluster at a time.",
+)
 @click.option("--list", "is_list", is_flag=True, help="List the rows and make none.")
 @click.option(
     "--ranks", type=click.IntRange(2, 16), default=4, show_default=True, help="Ranks of a job."
@@ -61,6 +72,7 @@ def gameday(
     *,
     only: str,
     quick: bool,
+    pairs: int,
     is_list: bool,
     ranks: int,
     strategy: str,
@@ -79,24 +91,33 @@ def gameday(
     with bad_input(RowError):
         rows = _select(read_rows(seed, ranks, strategy), only, is_quick=quick)
         reasons = {row.row: missing(row) for row in rows}
+    groups = _group([row for row in rows if not reasons[row.row]], pairs, seed)
     if is_list:
-        for row in rows:
-            click.echo(f"{row.failure:<12} {row.row:<28} {row.says}")
-        return 0
+        return _list(rows)
     _refuse_what_is_missing()
     empty(keep)
     began = time.monotonic()
-    played = {each.row: each for each in play_all(rows, reasons, keep.resolve(), parallel)}
+    left_out = [Result.not_run(row, reasons[row.row]) for row in rows if reasons[row.row]]
+    played = left_out * (not pairs) + play_all(groups, keep.resolve(), parallel)
     document = results.Document(
         seed=seed,
         ranks=ranks,
         strategy=strategy,
         seconds=time.monotonic() - began,
-        results=tuple(played[row.row] for row in rows),
+        results=tuple(sorted(played, key=lambda result: (len(result.failure), result.failure))),
     )
-    results.show(document, Console())
     results.write(document, {".html": html, ".xml": junit, ".md": markdown})
     return 0 if all(result.holds or result.missing for result in document.results) else 1
+
+
+def _group(rows: list[Row], pairs: int, seed: int) -> Sequence[Group]:
+    return draw_pairs(rows, pairs, seed) if pairs else [(row,) for row in rows]
+
+
+def _list(rows: list[Row]) -> int:
+    for row in rows:
+        click.echo(f"{row.failure:<12} {row.row:<28} {row.says}")
+    return 0
 
 
 def _select(rows: list[Row], only: str, *, is_quick: bool) -> list[Row]:
@@ -119,34 +140,28 @@ def _refuse_what_is_missing() -> None:
             raise click.UsageError(f"{names[-1]} is not on PATH; install it")
 
 
-def play_all(
-    rows: list[Row], reasons: Mapping[str, str], folder: Path, parallel: int
-) -> list[Result]:
-    """Plays rows several at a time; a row with a reason is not run."""
-    console = Console(stderr=True, highlight=False)
-    played = [Result.not_run(row, reason) for row in rows if (reason := reasons[row.row])]
-    for result in played:
-        console.print(f"{result.row}: not run here: {result.missing}", markup=False)
-    able = [row for row in rows if not reasons[row.row]]
-    if not able:
+def play_all(groups: Sequence[Group], folder: Path, parallel: int) -> list[Result]:
+    """Plays several groups of rows at a time, those of a group at once."""
+    played = list[Result]()
+    if not groups:
         return played
-    console.print(f"starts the stack for {len(able)} rows; evidence: {folder}", markup=False)
-    with Stage(folder, [row.row for row in able]) as stage:
-        _play_in_lanes(stage, able, parallel, played, console)
+    console = Console(stderr=True, highlight=False)
+    console.print(f"starts the stack; evidence: {folder}", markup=False)
+    with Stage(folder, {row.cluster for group in groups for row in group}) as stage:
+        _play_in_lanes(stage, groups, parallel, played, console)
     return played
 
 
 def _play_in_lanes(
-    stage: Stage, rows: list[Row], lanes: int, played: list[Result], console: Console
+    stage: Stage, groups: Sequence[Group], lanes: int, played: list[Result], console: Console
 ) -> None:
-    waiting = queue.SimpleQueue[Row]()
+    waiting = queue.SimpleQueue[Group]()
     # The longest first: the last to end decides when the game day is over.
-    for row in sorted(rows, key=lambda row: -row.expected_seconds):
-        waiting.put(row)
-    threads = [
-        threading.Thread(target=_play_lane, args=(stage, waiting, played, console), daemon=True)
-        for _ in range(min(lanes, len(rows)))
-    ]
+    for group in sorted(groups, key=lambda group: -max(row.expected_seconds for row in group)):
+        waiting.put(group)
+    lane = partial(_play_lane, stage, waiting, played, console)
+    num_lanes = max(1, min(lanes // len(groups[0]), len(groups)))
+    threads = [threading.Thread(target=lane, daemon=True) for _ in range(num_lanes)]
     for thread in threads:
         thread.start()
     try:
@@ -167,22 +182,30 @@ def _play(stage: Stage, row: Row) -> Observed:
 
 
 def _play_lane(
-    stage: Stage, waiting: "queue.SimpleQueue[Row]", played: list[Result], console: Console
+    stage: Stage, waiting: queue.SimpleQueue[Group], played: list[Result], console: Console
 ) -> None:
     while not waiting.empty() and not stage.stopped.is_set():
-        row = waiting.get()
-        began = time.monotonic()
-        console.print(f"{row.row}: {row.says}", markup=False)
-        try:
-            observed = _play(stage, row)
-            result = Result.of(row, judge(row, observed), time.monotonic() - began)
-        except StoppedError:
-            return
-        except (click.ClickException, OSError, SubprocessError, ValueError, KeyError) as error:
-            result = Result.broken(row, f"{type(error).__name__}: {error}")
-        played.append(result)
-        word = "ok" if result.holds else "FAIL"
-        console.print(f"{row.row}: {word} after {result.seconds:.0f} s", markup=False)
-        for finding in result.findings:
-            if not finding.holds:
-                console.print(f"    {finding.column}: {finding.text}", markup=False)
+        play = partial(_play_row, stage, played, console)
+        threads = [threading.Thread(target=play, args=(row,)) for row in waiting.get()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _play_row(stage: Stage, played: list[Result], console: Console, row: Row) -> None:
+    began = time.monotonic()
+    console.print(f"{row.row}: {row.says}", markup=False)
+    try:
+        observed = _play(stage, row)
+        result = Result.of(row, judge(row, observed), time.monotonic() - began)
+    except StoppedError:
+        return
+    except (*_BROKEN, click.ClickException, SubprocessError) as error:
+        result = Result.broken(row, f"{type(error).__name__}: {error}")
+    played.append(result)
+    word = "ok" if result.holds else "FAIL"
+    console.print(f"{row.row}: {word} after {result.seconds:.0f} s", markup=False)
+    for finding in result.findings:
+        if not finding.holds:
+            console.print(f"    {finding.column}: {finding.text}", markup=False)

@@ -104,7 +104,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         return [name for name in COLUMNS if any(result.cell(name) for result in self.results)]
 
 
-def show(document: Document, console: Console) -> None:
+def _show(document: Document, console: Console) -> None:
     """Prints the table: what people were told, and every check that fails."""
     table = Table("failure", "row", "result", "what came")
     for result in document.results:
@@ -117,7 +117,8 @@ def show(document: Document, console: Console) -> None:
 
 
 def write(document: Document, files: Mapping[str, Path | None]) -> None:
-    """Writes the results into files, by the kind: ``.html``, ``.xml`` for JUnit, ``.md``."""
+    """Prints the table, and writes files by kind: ``.html``, ``.xml`` for JUnit, ``.md``."""
+    _show(document, Console())
     for kind, path in files.items():
         if path is not None:
             path.write_text(_WRITERS[kind](document), encoding="utf-8")

@@ -149,6 +149,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         exclusive: it disturbs what other rows need, and has servers of its own.
         quick: it is of the subset that CI runs.
         needs: what the machine must have besides what its actions need; a key of ``NEEDS``.
+        cluster: of its labels; the row's own name where it shares none.
         departs: why the expectation is another than DESIGN's, where it is.
     """
 
@@ -162,8 +163,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool = False
     quick: bool = False
     needs: tuple[str, ...] = ()
+    cluster: str = ""
     departs: str = ""
     limit: str = "10m"
+
+    def __post_init__(self) -> None:
+        if not self.cluster:
+            msgspec.structs.force_setattr(self, "cluster", self.row)
+
+    @property
+    def node(self) -> str:
+        """Before the number of a node in its name; rows of one cluster have nodes of their own."""
+        return "node-" if self.cluster == self.row else f"{self.row.split('-')[2]}-node-"
 
     @property
     def expected_seconds(self) -> float:

@@ -131,7 +131,7 @@ class Scene:
 
     def _start_nodes(self, count: int) -> None:
         for index in range(count):
-            self.nodes.append(self._start_node(f"node-{index}"))
+            self.nodes.append(self._start_node(f"{self.row.node}{index}"))
         self.stage.wait(_READY_SECONDS, lambda: all(map(_answers, self.nodes)))
 
     def _start_node(self, name: str) -> Node:
@@ -162,7 +162,7 @@ class Scene:
         node.agent = self.stage.start(
             self.agent_name(node),
             *("agent", "--listen", node.address, "--dir", str(node.root)),
-            *("--cluster", self.row.row, "--node", node.name, "--state", state),
+            *("--cluster", self.row.cluster, "--node", node.name, "--state", state),
             *("--scrape-interval", "5s", "--sysfs", str(node.sysfs)),
             *("--kmsg", str(node.kernel_log), "--ledger", f"{self.stage.ledger}/api/events"),
             *(*nvml, *self.agent_words, *self.row.agent),
@@ -209,7 +209,7 @@ class Scene:
         faults = (pace, *job.faults) if job.pace != "0s" else job.faults
         checkpoints = ("--checkpoint-dir", str(self.memory / "checkpoints"), "--resume")
         return (
-            *("train", "--job-id", job_id, "--cluster", self.row.row, *_MODEL),
+            *("train", "--job-id", job_id, "--cluster", self.row.cluster, *_MODEL),
             *("--nproc-per-node", str(job.ranks // job.nodes)),
             *("--strategy", job.strategy or "ddp", "--steps", str(job.steps)),
             *("--max-restarts", str(job.max_restarts), "--job-class", job.job_class),
@@ -329,7 +329,13 @@ class Scene:
         """What was notified of this row; of one with a stage of its own all that was."""
         if self.row.exclusive:
             return self.stage.all_notifications()
-        return self.stage.notifications(self.row.row)
+        return self.stage.notifications(self.row.cluster, self._is_own)
+
+    def _is_own(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert of the cluster is on this row's job, or on a node of it."""
+        job, node = labels.get("job_id", ""), labels.get("node", "")
+        has_cluster = self.row.cluster == self.row.row
+        return has_cluster or job == self.row.row or (not job and node.startswith(self.row.node))
 
     def _is_notified(self) -> bool:
         """Whether all that is expected has come or is late, and nothing more for a while."""
@@ -367,7 +373,7 @@ class Scene:
         return observed
 
     def _is_settled(self, observed: Observed) -> bool:
-        words = ("ledger", "job", self.row.row, "--json", "--cluster", self.row.row)
+        words = ("ledger", "job", self.row.row, "--json", "--cluster", self.row.cluster)
         store = ("--store", str(self.stage.store))
         with suppress(ValueError):
             observed.record = json.loads(self.stage.lockstep(*words, *store, is_checked=False))

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -202,9 +202,24 @@ class Stage:
             document = json.dumps([{"targets": sorted(self._targets)}])
             write_atomically(self.folder / "stack" / "targets.json", document)
 
-    def notifications(self, cluster: str) -> list[Notification]:
-        """What the pager has received of a cluster, in the order of arrival."""
-        return [each for each in self.all_notifications() if cluster in each.clusters()]
+    def notifications(
+        self, cluster: str, is_own: Callable[[Mapping[str, str]], bool]
+    ) -> list[Notification]:
+        """What the pager has received of a cluster, own alerts alone, in the order of arrival.
+
+        A notification that came for somebody else's alert of the same group is left out.
+        """
+        received, before = list[Notification](), set[str]()
+        for each in self.all_notifications():
+            if cluster not in each.clusters():
+                continue
+            own = tuple(alert for alert in each.alerts if is_own(alert["labels"]))
+            names = {json.dumps([alert["labels"], alert["status"]]) for alert in each.alerts}
+            mine = {json.dumps([alert["labels"], alert["status"]]) for alert in own}
+            if own and (mine - before or not names - before):
+                received.append(msgspec.structs.replace(each, alerts=own))
+            before |= names
+        return received
 
     def all_notifications(self) -> list[Notification]:
         """What the pager has received, in the order of arrival."""

@@ -41,8 +41,10 @@ def assert_equal(case: Case, result: Run, reference: Run) -> None:
     "name",
     [
         "pp interleaved",
-        "fsdp x tp",
-        *(pytest.param(x, marks=pytest.mark.release) for x in ("ddp", "hsdp", "pp 1f1b")),
+        *(
+            pytest.param(x, marks=pytest.mark.release)
+            for x in ("ddp", "hsdp", "fsdp x tp", "pp 1f1b")
+        ),
     ],
 )
 def test_a_dense_strategy_has_the_loss_curve_of_one_process(

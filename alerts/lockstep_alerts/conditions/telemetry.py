@@ -224,11 +224,16 @@ class LedgerStale(Condition):
         age = f"min by ({instance}) (time() - {lately})"
         recent = by("group", f"last_over_time({jobs}[{_LEDGER_MEMORY}])", CLUSTER)
         old = f"{jobs} and on ({instance}) ({age} > {self.above.seconds})"
-        up = f"max_over_time({select(foreign.UP, _LEDGERS)}[{windows.live}])"
-        dead = f"{by('max', up, CLUSTER)} == 0"
+        named, unnamed = (
+            f"max_over_time({select(foreign.UP, _LEDGERS, cluster)}[{windows.live}])"
+            for cluster in (has(CLUSTER), eq(CLUSTER, ""))
+        )
+        dead = f"{by('max', named, CLUSTER)} == 0"
         # Where Prometheus hears of nothing at all it is not the ledger that is away.
         gone = f"({recent} unless {CLUSTER_JOIN} {jobs} and on () (count({select(foreign.UP)})))"
-        return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}"
+        # Of a target without a cluster its last counts say whose it is, where there are any.
+        nobodys = f"({by('max', unnamed, CLUSTER)} == 0 unless on () {gone})"
+        return f"{by('group', old, CLUSTER)}\nor\n{dead}\nor\n{gone}\nor\n{nobodys}"
 
 
 class FeedBehind(Condition):

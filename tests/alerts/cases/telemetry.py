@@ -132,9 +132,17 @@ def ledger_stale(condition: LedgerStale, timing: Timing) -> list[Case]:
     onset, lasting = timing.onset_seconds, timing.fires_by_seconds
     stands = timing.grows(0, before=1)
     up = samples(foreign.UP, steady(1, lasting), instance="n1:9440", job="lockstep-agent")
+    target = {"instance": "ledger:9450", "job": "lockstep-ledger"}
+    down = samples(foreign.UP, timing.steps_up(0, 1), **target)
     return [
         Case("its counts are old", _ledger(stands, lasting), cluster),
         Case("it is gone", [*_ledger(growing(Stretch(onset, 1)), onset), up], cluster),
+        Case(
+            "its target has no cluster",
+            [*_ledger(growing(Stretch(onset, 1)), onset), down],
+            cluster,
+        ),
+        Case("one that never answered has no cluster", [down], {}),
         Case("its counts are fresh", _ledger(timing.counts(1), lasting)),
     ]
 

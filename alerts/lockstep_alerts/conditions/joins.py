@@ -175,7 +175,10 @@ def ran_on(windows: ScrapeWindows) -> str:
 
 def unless_drained(nodes: str, windows: ScrapeWindows) -> str:
     """The nodes but those that are cordoned and carry no job: somebody repairs them."""
-    at_work = by("group", ran_on(windows), CLUSTER, NODE)
+    # A job that has ended well leaves sooner than those that ran lately.
+    done = select(training.RANKS, one_of(STATE, "done"))
+    over = f"max_over_time({done}[{windows.cover(_MOMENT_SECONDS)}]) > 0"
+    at_work = by("group", f"{ran_on(windows)} unless {JOB_JOIN} {over}", CLUSTER, NODE)
     named, unnamed = (
         f"{select(foreign.KUBE_CORDONED, cluster)} == 1 unless {on} {at_work}"
         for cluster, on in ((has(CLUSTER), MACHINE_JOIN), (eq(CLUSTER, ""), NODE_NAME_JOIN))

@@ -28,6 +28,7 @@ _MODEL = (
 _PACE = "slow-optimizer"
 _WARM_STEPS = 20
 _PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
+_PAUSES = ("checkpoint", "eval")  # writing a checkpoint again is not rework
 _SETTLED_SECONDS = 90.0
 _READY_SECONDS = 20.0
 _FAULT = re.compile(r"fault: (\S+) rank=(\d+) step=(\d+)")
@@ -382,10 +383,26 @@ class Scene:
     def _report(self) -> str:
         html, document = self.folder / "report.html", self.folder / "report.json"
         files = ("--html", str(html), "--json", str(document))
-        self.stage.lockstep("report", str(self.job), *files, is_checked=False)
+        self.stage.lockstep("report", str(self._collect()), *files, is_checked=False)
         if not document.exists():
             return ""
         return str(json.loads(document.read_text(encoding="utf-8")).get("headline", ""))
+
+    def _collect(self) -> Path:
+        """One folder of what the job left on all of its nodes, with the evidence of the row."""
+        folder, events = self.folder / "job", ""
+        folder.mkdir(exist_ok=True)
+        for node in self.nodes:
+            source = node.root / "jobs" / self.row.row
+            subprocess.run(
+                ["cp", "-r", "--sparse=always", f"{source}/.", folder],
+                check=False,
+                capture_output=True,
+            )
+            if (source / "events.jsonl").exists():
+                events += (source / "events.jsonl").read_text(encoding="utf-8")
+        (folder / "events.jsonl").write_text(events, encoding="utf-8")
+        return folder
 
     def _measure(self) -> None:
         """Steps and times of the attempts, from the rank pages of the first node."""
@@ -401,7 +418,10 @@ class Scene:
             if not rows:
                 continue
             again = [row for row, _ in rows if row["step"] <= done_step]
-            self.truth.redone_seconds += sum(row["seconds"] for row in again)
+            self.truth.redone_seconds += sum(
+                row["seconds"] - sum(row["phase_seconds"][phase] or 0.0 for phase in _PAUSES)
+                for row in again
+            )
             redone = len({row["step"] for row in again})
             self.truth.steps_lost = max(self.truth.steps_lost, redone)
             if last_end:
@@ -410,18 +430,10 @@ class Scene:
             done_step = max(done_step, *(row["step"] for row, _ in rows))
 
     def _keep(self, observed: Observed) -> None:
-        """Copies what the row leaves into the folder of evidence."""
+        """Writes what was observed into the folder of evidence."""
         (self.folder / "observed.json").write_bytes(
             msgspec.json.format(msgspec.json.encode(observed), indent=1)
         )
-        for node in self.nodes:
-            source = node.root / "jobs" / self.row.row
-            if source.exists():
-                subprocess.run(
-                    ["cp", "-r", "--sparse=always", source, self.folder / f"job-{node.name}"],
-                    check=False,
-                    capture_output=True,
-                )
         shutil.rmtree(self.memory, ignore_errors=True)
 
 

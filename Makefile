@@ -31,7 +31,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install kubernetes-lab locks servers demo test test-quick test-release durations test-clusters test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: trace dashboards-check bench-boards bench-rules bench-stragglers bench-verdicts bench-rejudge bench-loops bench-hangs bench-endings bench-logs bench-agent bench-alerts bench-weeks clean bench-ledger package wheels
+.PHONY: trace dashboards-check bench-boards bench-scale bench-stragglers bench-verdicts bench-rejudge bench-loops bench-hangs bench-endings bench-logs bench-agent bench-alerts bench-weeks clean bench-ledger package wheels
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -199,12 +199,13 @@ bench-alerts: $(READY) ## Print how often pages of objectives are false, and how
 bench-weeks: $(READY) $(SERVERS) ## Simulate months of 64 nodes; print false pages and planted faults told (SEED=n; MONTHS=m; 5 minutes a month)
 	$(BIN)/python -u bench/alerts/weeks.py --seed $(or $(SEED),1) --months $(or $(MONTHS),1)
 
-bench-rules: $(READY) $(SERVERS) ## Print what the rules cost a Prometheus of 128 simulated nodes (8 minutes)
-	PYTHONPATH=bench $(BIN)/python -m simulated_cluster.rule_cost --nodes $(or $(NODES),128)
+bench-scale: $(READY) $(SERVERS) ## Measure what 16 to 512 live nodes cost a Prometheus with the rules, and write docs/capacity.md (NODES="16 64 128": these; 14 minutes, 3 GB)
+	PYTHONPATH=bench $(BIN)/python -u -m simulated_cluster.scale $(if $(NODES),--nodes $(NODES),--write)
+	$(if $(NODES),,PYTHONPATH=docs $(BIN)/python -m writers pages)
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)
-	$(BIN)/python bench/node_agent/agent_cost.py --peers $(PEERS)
+	PYTHONPATH=bench $(BIN)/python bench/node_agent/agent_cost.py --peers $(PEERS)
 
 bench-ledger: $(READY) ## Print what the ledger answers under load, and what 200 kills leave (STORE=postgresql://...; an hour)
 	$(BIN)/python -u bench/ledger/throughput.py $(if $(STORE),--store '$(STORE)')

@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console
 
 from lockstep_alerts.alert import AREAS, RULES_FILES
+from lockstep_alerts.capacity import refusal
 from lockstep_alerts.output import GENERATED, ROUTES_FILE, rule_groups, severity_of, to_yaml
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.reading.limits import Size
@@ -413,10 +414,16 @@ _PROMTOOL = click.option(
 @click.command()
 @_FOLDER
 @_PROMTOOL
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 1_000_000),
+    help="Refuse what one Prometheus cannot evaluate of so many nodes of 8 GPUs.",
+)
 @click.pass_context
-def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
+def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...], nodes: int | None) -> None:
     """Lint the generated rules and check Alertmanager's configuration; exit 1 on a finding."""
-    ctx.exit(_report(folder, static_checks(folder, *find_tools(promtools))))
+    capacity = [Finding(title=f"{nodes} nodes", output=refusal(nodes))] if nodes else []
+    ctx.exit(_report(folder, static_checks(folder, *find_tools(promtools)), capacity))
 
 
 @click.command()
@@ -438,7 +445,7 @@ def test(ctx: click.Context, folder: Path, promtools: tuple[Path, ...]) -> None:
     ctx.exit(_report(folder, every_check(folder, *find_tools(promtools))))
 
 
-def _report(folder: Path, checks: Iterable[Check]) -> int:
+def _report(folder: Path, checks: Iterable[Check], found: Iterable[Finding] = ()) -> int:
     failed = False
     console = Console(stderr=True)
     begin = time.monotonic()
@@ -447,7 +454,7 @@ def _report(folder: Path, checks: Iterable[Check]) -> int:
         def progress(title: str, num_done: int, num_runs: int) -> None:
             status.update(f"{title}: {num_done} of {num_runs} runs")
 
-        for finding in chain([lint(folder)], run_checks(checks, progress)):
+        for finding in chain([lint(folder)], found, run_checks(checks, progress)):
             seconds = time.monotonic() - begin
             click.echo(
                 f"{'passed' if finding.passed else 'FAILED'}  {finding.title}  {seconds:.1f}s"

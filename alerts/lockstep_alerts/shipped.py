@@ -39,3 +39,8 @@ def one_machine_spec_path() -> Path:
 def runbooks_path() -> Path:
     """The folder of runbooks, one file an alert."""
     return _shipped("runbooks")
+
+
+def measured_path() -> Path:
+    """What clusters of several sizes cost a Prometheus, as ``make bench-scale`` measured it."""
+    return _shipped("measured.json")

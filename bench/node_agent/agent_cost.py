@@ -10,29 +10,28 @@ reason.
 
 import argparse
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fake_cluster_node import (
+from simulated_cluster.fake_node import (
     PORTS,
-    AbsentError,
+    RANKS,
+    Program,
+    agent,
     build_node,
-    fetch_node_exporter,
-    find_nvitop,
+    free_port,
+    get,
+    running,
+    series_of,
     training,
 )
-from fake_cluster_ranks import RANKS
 
 from lockstep_catalogue.limits import DECLARED
 from lockstep_records.text.durations import parse_duration
@@ -53,15 +52,11 @@ LIMITS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Program:
-    """One exporter to measure."""
+_DEBIAN = "prometheus-node-exporter"
 
-    name: str
-    command: list[str]
-    url: str
-    scrapes: int = PEER_SCRAPES
-    environment: dict[str, str] = field(default_factory=dict)
+
+class AbsentError(RuntimeError):
+    """A peer that is not available; the text gives the reason."""
 
 
 def processor_seconds(pid: int) -> float:
@@ -73,53 +68,6 @@ def processor_seconds(pid: int) -> float:
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert isinstance(port, int)
-        return port
-
-
-@contextmanager
-def running(program: Program) -> Iterator[tuple[int, float]]:
-    """The program as a process: its pid, and seconds until the first scrape with a sample."""
-    environment = {**os.environ, **program.environment}
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        program.command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while series_of(program.url) == 0:
-            assert process.poll() is None, f"{program.name} ended with {process.returncode}"
-            assert time.perf_counter() - began < 60, f"{program.name} serves nothing"  # noqa: PLR2004  # a minute is long enough
-            time.sleep(0.01)
-        yield process.pid, time.perf_counter() - began
-    finally:
-        process.kill()
-        process.wait()
-
-
-def get(url: str) -> bytes:
-    """One uncompressed scrape on a connection of its own."""
-    address = urlsplit(url)
-    connection = HTTPConnection(address.hostname or "", address.port, timeout=30)
-    try:
-        connection.request("GET", address.path)
-        return connection.getresponse().read()
-    finally:
-        connection.close()
-
-
-def series_of(url: str) -> int:
-    """Number of series in one scrape, 0 while the agent does not answer."""
-    try:
-        text = get(url).decode()
-    except OSError:
-        return 0
-    return sum(not line.startswith("#") for line in text.splitlines() if line)
 
 
 def scrape_side_by_side(url: str, times: int) -> list[float]:
@@ -177,72 +125,48 @@ def measure(program: Program, seconds: float) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """Where everything of the fake node is.
-
-    Attributes:
-        environment: what the driver made of C needs.
-        scrapes: how many the agent gets.
-        tick: of the agent; None for its default.
-    """
-
-    folder: Path
-    library: Path
-    environment: dict[str, str]
-    peers: Path
-    scrapes: int
-    tick: str | None
-
-
-def agent(node: Node) -> Program:
-    """The agent with its defaults."""
+def node_exporter(folder: Path) -> Program:
+    """Debian's, fetched and unpacked without being installed, with its defaults, on the node."""
+    fetched = folder / "fetched"
+    fetched.mkdir(exist_ok=True)
+    try:
+        subprocess.run(
+            ["apt-get", "download", _DEBIAN], cwd=fetched, check=True, capture_output=True
+        )
+        [package] = fetched.glob(f"{_DEBIAN}_*.deb")
+        subprocess.run(["dpkg", "-x", package, fetched / "root"], check=True, capture_output=True)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        raise AbsentError(f"apt-get download {_DEBIAN} failed ({type(error).__name__})") from error
     url = f"http://127.0.0.1:{free_port()}/metrics"
-    command = [sys.executable, "-m", "lockstep_cli.main", "agent"]
-    command += ["--dir", str(node.folder / "lockstep"), "--listen", urlsplit(url).netloc]
-    command += ["--state", str(node.folder / "state")]
-    command += ["--sysfs", str(node.folder / "sys"), "--nvml-library", str(node.library)]
-    command += ["--tick", node.tick] if node.tick else []
-    return Program(
-        name="lockstep agent",
-        command=[*command, "--node", "node-0001"],
-        url=url,
-        scrapes=node.scrapes,
-        environment=node.environment,
-    )
-
-
-def node_exporter(node: Node) -> Program:
-    """Debian's, with its defaults, on the same tree."""
-    url = f"http://127.0.0.1:{free_port()}/metrics"
-    exporter = fetch_node_exporter(node.folder / "fetched")
-    command = [str(exporter), f"--path.sysfs={node.folder / 'sys'}"]
+    command = [str(fetched / "root" / "usr" / "bin" / _DEBIAN), f"--path.sysfs={folder / 'sys'}"]
     command += [f"--web.listen-address={urlsplit(url).netloc}", "--log.level=error"]
     return Program(name="node_exporter", command=command, url=url)
 
 
-def nvitop_exporter(node: Node) -> Program:
-    """With its defaults, on the same driver."""
+def nvitop_exporter(folder: Path, peers: Path, environment: dict[str, str]) -> Program:
+    """With its defaults, on the same driver; ``peers``: where peers.txt was installed."""
+    if not (peers / "nvitop_exporter").is_dir():
+        raise AbsentError(f"{peers} holds no nvitop_exporter; make {peers} says why")
     port = free_port()
     command = [sys.executable, "-m", "nvitop_exporter", "--bind-address", "127.0.0.1"]
-    loader = {"LD_LIBRARY_PATH": str(node.library.parent)}
+    of_peer = {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(peers.absolute())}
     return Program(
         name="nvitop-exporter",
         command=[*command, "--port", str(port)],
         url=f"http://127.0.0.1:{port}/metrics",
-        environment=node.environment | loader | find_nvitop(node.peers),
+        environment=environment | of_peer,
     )
 
 
-def print_table(figures: dict[str, dict[str, str]], absent: dict[str, str]) -> None:
+def print_table(figures: dict[str, dict[str, str]], absent: list[str]) -> None:
     """Prints the figures as a table, a column a program, and the programs that are missing."""
     names = list(figures)
     print(f"{'':<16}{'limit':<14}" + "".join(f"{name:<18}" for name in names))
     for row in next(iter(figures.values())):
         cells = "".join(f"{figures[name][row]:<18}" for name in names)
         print(f"{row:<16}{LIMITS.get(row, ''):<14}{cells}")
-    for name, reason in absent.items():
-        print(f"{name} is not in the table: {reason}")
+    for reason in absent:
+        print(f"not in the table: {reason}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -270,30 +194,25 @@ def main() -> None:
     """Prints every figure with its limit."""
     options = parse_arguments()
     figures: dict[str, dict[str, str]] = {}
-    absent: dict[str, str] = {}
+    absent: list[str] = []
     # pages need a tmpfs
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         folder = Path(scratch)
         (folder / "lockstep").mkdir()
-        environment, library = build_node(folder)
-        node = Node(
-            folder=folder,
-            library=library,
-            environment=environment,
-            peers=options.peers,
-            scrapes=options.scrapes,
-            tick=options.tick,
+        environment, _ = build_node(folder)
+        tick = ("--tick", options.tick) if options.tick else ()
+        programs: tuple[Callable[[], Program], ...] = (
+            lambda: agent(folder, *tick, environment=environment, scrapes=options.scrapes),
+            lambda: node_exporter(folder),
+            lambda: nvitop_exporter(folder, options.peers, environment),
         )
         with training(folder / "lockstep", options.jobs):
-            for build_program in (
-                (agent,) if options.no_peers else (agent, node_exporter, nvitop_exporter)
-            ):
+            for build_program in programs[:1] if options.no_peers else programs:
                 try:
-                    program = build_program(node)
+                    program = build_program()
+                    figures[program.name] = measure(program, options.duration)
                 except AbsentError as error:
-                    absent[build_program.__name__] = str(error)
-                    continue
-                figures[program.name] = measure(program, options.duration)
+                    absent.append(str(error))
     print(
         f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs, six kinds of collectives; "
         f"processor while scraped every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, "

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import yaml
 
 from lockstep_dashboards.command import Finding, check_board
 from lockstep_dashboards.layout import BOARDS
@@ -25,8 +26,8 @@ from lockstep_prometheus.client import Prometheus
 from . import fill
 from .cluster import CLUSTER_NAME as SIMULATED
 from .cluster import Cluster, simulated
+from .fake_node import free_port
 
-_ADDRESS = "127.0.0.1:19790"
 _READY_SECONDS = 120
 MAX_QUERY_SECONDS = 1.0
 
@@ -104,15 +105,17 @@ def check_boards(url: str, cluster: Cluster) -> dict[str, list[Finding]]:
 
 
 @contextmanager
-def prometheus(folder: Path, *flags: str) -> Iterator[str]:
+def prometheus(
+    folder: Path, *flags: str, config: Mapping[str, object] | None = None
+) -> Iterator[str]:
     """An empty Prometheus that takes remote writes; yields its address."""
-    config = folder / "prometheus.yaml"
-    config.write_text("global: {}\n", encoding="utf-8")
+    path, address = folder / "prometheus.yaml", f"127.0.0.1:{free_port()}"
+    path.write_text(yaml.safe_dump(config or {"global": {}}), encoding="utf-8")
     command = [
         "prometheus",
-        f"--config.file={config}",
+        f"--config.file={path}",
         f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={_ADDRESS}",
+        f"--web.listen-address={address}",
         "--web.enable-remote-write-receiver",
         "--storage.tsdb.retention.time=60d",
         *flags,
@@ -120,11 +123,11 @@ def prometheus(folder: Path, *flags: str) -> Iterator[str]:
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as server:
         try:
             deadline = time.monotonic() + _READY_SECONDS
-            while not _is_ready(f"http://{_ADDRESS}"):
+            while not _is_ready(f"http://{address}"):
                 assert server.poll() is None, folder / "log"
                 assert time.monotonic() < deadline, folder / "log"
                 time.sleep(0.1)
-            yield f"http://{_ADDRESS}"
+            yield f"http://{address}"
         finally:
             server.terminate()
 

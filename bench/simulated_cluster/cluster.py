@@ -25,6 +25,7 @@ class Job:
         hangs: whether it hangs from halfway on.
         restarts: whether a second attempt begins halfway.
         diverges: whether its loss spikes, grows NaN, and its memory runs out.
+        life_seconds: after so long another job takes its nodes, and so on; 0 = it stays.
     """
 
     job_id: str
@@ -38,6 +39,7 @@ class Job:
     hangs: bool = False
     restarts: bool = False
     diverges: bool = False
+    life_seconds: float = 0.0
 
     @property
     def world_size(self) -> int:

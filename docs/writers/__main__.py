@@ -8,13 +8,24 @@ import json
 import sys
 from pathlib import Path
 
-from writers import coverage, events, metrics, outcomes, page_format, report, speakers, spec_files
+from writers import (
+    capacity,
+    coverage,
+    events,
+    metrics,
+    outcomes,
+    page_format,
+    report,
+    speakers,
+    spec_files,
+)
 
 _DOCS = Path("docs")
 
 
 def _render_pages() -> dict[Path, str]:
     return {
+        _DOCS / "capacity.md": capacity.render(),
         _DOCS / "coverage.md": coverage.render(),
         _DOCS / "metrics.md": metrics.render(),
         _DOCS / "outcomes.md": outcomes.render(),

@@ -1,5 +1,6 @@
 """``lockstep alerts check`` and ``test``: what is run, and that a wrong file is found."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from lockstep_alerts.alert import JOBS
+from lockstep_alerts.capacity import fit, refusal
 from lockstep_alerts.checks import findings
 from lockstep_alerts.command import alerts
 from lockstep_alerts.output import ROUTES_FILE, write_files
@@ -101,6 +103,28 @@ def test_rules_without_rule_tests_are_checked_all_the_same_and_it_says_so(folder
 
 
 @pytest.mark.promtool
+def test_more_nodes_than_one_prometheus_holds_are_refused_with_the_number_that_it_holds(
+    folder: Path,
+) -> None:
+    refused = run(folder, "check", "--nodes", "900000")
+    assert refused.exit_code == 1
+    [number] = re.findall(r"one Prometheus holds ([\d,]+) nodes", refused.output)
+    most = int(number.replace(",", ""))
+    assert refusal(most) == ""
+    assert refusal(most + 1).startswith(f"--nodes {most + 1}: rule group lockstep-")
+
+
+def test_a_line_is_fitted_with_its_error_and_growth_that_is_more_is_told() -> None:
+    straight = fit([(nodes, 2.0 + 3.0 * nodes) for nodes in (16, 64, 128, 256)])
+    assert (straight.fixed, straight.per_node) == pytest.approx((2.0, 3.0))
+    assert straight.error_ratio == pytest.approx(0.0, abs=1e-9)
+    assert straight.highest(1024) == pytest.approx(3074.0)
+    bent = fit([(nodes, nodes**1.5) for nodes in (16, 64, 128, 256)])
+    assert bent.exponent == pytest.approx(1.5)
+    assert bent.error_at(1024) > bent.error_at(512) > bent.error_ratio > 0.1
+    assert fit([(nodes, 3.0 * nodes - 40.0) for nodes in (16, 64, 128)]).fixed == 0.0
+
+
 def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     outcome = run(tmp_path, "test")
     assert outcome.exit_code == 2

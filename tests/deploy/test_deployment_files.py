@@ -19,6 +19,7 @@ from writers.spec_files import render_scrapes
 
 from lockstep_agent.command import agent
 from lockstep_agent.web.server import OPEN_TO_ALL as AGENT_PAGES
+from lockstep_alerts.stack.servers import SCRAPE_LIMITS
 from lockstep_catalogue.limits import DECLARED
 from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
 from lockstep_ledger.commands.serve import serve
@@ -137,6 +138,11 @@ def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
     monitor = manifest("PodMonitor")
     spec = schema["properties"]["spec"]
     jsonschema.validate(monitor["spec"], spec)
+    limits = {re.sub("_.", lambda x: x[0][1].upper(), k): v for k, v in SCRAPE_LIMITS.items()}
+    assert limits.items() <= monitor["spec"].items()
+    plain = (DEPLOY / "kubernetes/components/plain-prometheus/scrape.yaml").read_text()
+    agents, _ = yaml.safe_load(yaml.safe_load(plain)["data"]["lockstep.yaml"])["scrape_configs"]
+    assert SCRAPE_LIMITS.items() <= agents.items()
     pods = manifest("DaemonSet")["spec"]["template"]
     [container] = pods["spec"]["containers"]
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]

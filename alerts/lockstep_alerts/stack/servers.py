@@ -20,13 +20,21 @@ from lockstep_alerts.alert import RULES_FILES
 from lockstep_alerts.output import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.spec import Spec
+from lockstep_catalogue.series_budget import MAX_SERIES
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_cli.options import read_address
 from lockstep_records.file_access.atomic_file import write_atomically
 
 TARGETS_FILE = "targets.json"
 _LEDGERS_FILE = "ledgers.json"
-_SAMPLE_LIMIT = 10_000
+SCRAPE_LIMITS = {
+    # Five times an agent's budget: a scrape beyond a limit is lost whole, and its node unseen.
+    "sample_limit": 5 * MAX_SERIES,
+    "label_limit": 48,
+    "label_value_length_limit": 8192,  # twice the longest path of a mount
+    "body_size_limit": "16MB",
+}
+"""What Prometheus takes of an agent in a scrape, whatever answers there."""
 
 
 def prometheus_config(
@@ -48,7 +56,7 @@ def prometheus_config(
             {
                 "job_name": "lockstep-agent",
                 "honor_labels": True,
-                "sample_limit": _SAMPLE_LIMIT,
+                **SCRAPE_LIMITS,
                 "file_sd_configs": [{"files": [TARGETS_FILE]}],
             },
             {

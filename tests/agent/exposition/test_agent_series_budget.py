@@ -23,6 +23,7 @@ from ..fake_tree import fill_cgroups
 from ..live_page import LivePage
 
 SPARE_SERIES = 130  # for what is yet to be measured
+MAX_SERIES_A_RANK = 12
 
 
 @pytest.fixture(name="big_node")
@@ -82,6 +83,11 @@ def test_eight_gpus_ten_ports_and_eight_ranks_of_several_jobs_stay_in_the_budget
     series = series_of(exposition.text)
     assert series[training.COLLECTIVE_SECONDS.name] == num_jobs * len(KIND.values)
     assert series[gpu.GPU_UP.name] == 8
+    # By rank, without the owners of devices: each of 100,000 ranks adds so many.
+    of_rank = re.findall(
+        r'^(?!\S*_owner_info).*[{,]rank="1"', exposition.text.decode(), re.MULTILINE
+    )
+    assert len(of_rank) == MAX_SERIES_A_RANK * num_jobs
     assert series.total() <= series_budget.MAX_SERIES - SPARE_SERIES
     counted = re.search(
         rf"^{agent.AGENT_SERIES.name}\S* (\S+)$", exposition.text.decode(), re.MULTILINE

@@ -1,10 +1,8 @@
 """Corrupted trees, kernel logs, pages and kubelet answers; LOCKSTEP_FUZZ=25000 tries so many."""
 
-import importlib
 import os
 import random
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,14 +13,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockstep_agent.exposition.text import render
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "bench" / "node_agent"))
-events: Any = importlib.import_module("agent_fuzz_events")
-trees: Any = importlib.import_module("agent_fuzz_trees")
+from . import fuzz_events, fuzz_trees
+
 KINDS = {
-    "kernel_logs": events.kernel_logs,
-    "pages": events.pages,
-    "pod_resources": events.pod_resources,
-    "trees": trees.trees,
+    "kernel_logs": fuzz_events.kernel_logs,
+    "pages": fuzz_events.pages,
+    "pod_resources": fuzz_events.pod_resources,
+    "trees": fuzz_trees.trees,
 }
 CASES = int(os.environ.get("LOCKSTEP_FUZZ", "15"))
 read_families: Any = text_string_to_metric_families
@@ -30,7 +27,7 @@ read_families: Any = text_string_to_metric_families
 
 @pytest.fixture(name="nodes", autouse=True, scope="module")
 def _nodes() -> Iterator[None]:
-    with closing(trees.NODES):
+    with closing(fuzz_trees.NODES):
         yield
 
 

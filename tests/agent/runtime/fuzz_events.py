@@ -1,8 +1,6 @@
 """Spoiled kernel logs, rank pages and answers of a kubelet, for the agent's fuzz test."""
 
-import importlib
 import random
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -23,9 +21,8 @@ from lockstep_catalogue import incidents
 from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_records.files.jobs import CANDIDATE_ROOTS, page_path
 
-TESTS = Path(__file__).parents[2] / "tests"
-sys.path.insert(0, str(TESTS))
-live_page: Any = importlib.import_module("agent.live_page")
+from ..conftest import FIXTURES
+from ..live_page import LivePage
 
 _MOST_LINES = 30
 _HANG_SECONDS = 5.0
@@ -48,7 +45,7 @@ _FRAGMENTS = (
 
 @cache
 def _lines() -> tuple[str, ...]:
-    logs = sorted((TESTS / "fixtures" / "kernel-log").glob("*.log"))
+    logs = sorted((FIXTURES / "kernel-log").glob("*.log"))
     return tuple(line for log in logs for line in log.read_text().splitlines())
 
 
@@ -59,7 +56,9 @@ def _line(chance: random.Random) -> bytes:
         at = chance.randrange(len(line) + 1)
         line = line[:at] + chance.choice(_FRAGMENTS) + line[at + chance.randrange(6) :]
     body = line.encode(errors="replace")
-    return (chance.randbytes(chance.randrange(60)) if chance.random() < 0.1 else body) + b"\n"  # noqa: PLR2004  # one in ten
+    return (
+        chance.randbytes(chance.randrange(60)) if chance.random() < 0.1 else body
+    ) + b"\n"  # one in ten
 
 
 def kernel_logs(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
@@ -100,7 +99,7 @@ def _messages(counters: dict[tuple[str, ...], float]) -> list[float]:
 @cache
 def _good_page() -> bytes:
     with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[-1].parent) as folder:
-        page = live_page.LivePage(Path(folder), gpu_uuid="GPU-a")
+        page = LivePage(Path(folder), gpu_uuid="GPU-a")
         for number in range(8):
             page.step(number)
         page.write_periodic()

@@ -1,14 +1,11 @@
 """Spoiled trees of /sys and /proc, a kind of input of the agent's fuzz test."""
 
-import importlib
 import os
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from lockstep_agent.collector import AnyReading, Collector
@@ -22,9 +19,7 @@ from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests"))
-fake: Any = importlib.import_module("agent.fake_tree")
+from ..fake_tree import Tree, fill_cgroups, fill_procfs
 
 _PIDS = "lockstep_agent.collectors.jobs.job_host.running_pids"
 _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a disk takes ten times as long
@@ -70,9 +65,9 @@ class Nodes:
         """Links the node's files, which nobody may write into; symbolic links are copied."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="lockstep-fuzz-", dir=_SCRATCH))
-            fake.Tree(self._folder / "sys", gpus=1, infiniband=1, ethernet=1)
-            fake.fill_cgroups(self._folder / "sys")
-            fake.fill_procfs(self._folder / "proc")
+            Tree(self._folder / "sys", gpus=1, infiniband=1, ethernet=1)
+            fill_cgroups(self._folder / "sys")
+            fill_procfs(self._folder / "proc")
         shutil.copytree(self._folder, to, symlinks=True, dirs_exist_ok=True, copy_function=os.link)
 
     def close(self) -> None:
@@ -93,15 +88,15 @@ def _spoil(chance: random.Random, path: Path) -> None:
     elif how == 1:
         _remove(path)
         path.symlink_to(path.name)
-    elif how == 2:  # noqa: PLR2004  # one number for each kind of damage
+    elif how == 2:  # one number for each kind of damage
         _remove(path)
         path.symlink_to(chance.choice(("..", "/", "/dev/null", "no/such", "../..")))
-    elif how == 3:  # noqa: PLR2004  # as above
+    elif how == 3:  # as above
         _remove(path)
         path.mkdir()
-    elif how == 4:  # noqa: PLR2004  # as above
+    elif how == 4:  # as above
         _rename(path, chance.choice(_NAMES))
-    elif how == 5:  # noqa: PLR2004  # as above
+    elif how == 5:  # as above
         _remove(path)
         os.mkfifo(path)
     elif path.is_file() and not path.is_symlink():
@@ -116,7 +111,7 @@ def _content(chance: random.Random, content: bytes) -> bytes:
         return chance.choice(_FRAGMENTS)
     if how == 1:
         return content[: chance.randrange(len(content) + 1)]
-    if how == 2 and content:  # noqa: PLR2004  # one number for each kind of damage
+    if how == 2 and content:  # one number for each kind of damage
         at = chance.randrange(len(content))
         return content[:at] + chance.choice(_FRAGMENTS) + content[at + chance.randrange(4) :]
     return chance.randbytes(chance.randrange(64))

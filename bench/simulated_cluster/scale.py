@@ -6,6 +6,7 @@ a job of all ranks becomes slow, at a scrape every 5 s, and ``lockstep top`` lis
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -223,7 +224,8 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     template = Template(*scrape_twice())
-    figures: dict[str, Any] = {"series": count_series(template), "sizes": []}
+    load = os.getloadavg()[0]
+    figures: dict[str, Any] = {"load": load, "series": count_series(template), "sizes": []}
     figures["bytes_a_sample"] = sample_bytes(template)
     print(figures["series"], figures["bytes_a_sample"])
     for num_nodes in options.nodes:

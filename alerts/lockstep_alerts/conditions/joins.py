@@ -138,11 +138,17 @@ def several_clocks() -> str:
     return f"{by('count', clocks, *JOB_LABELS)} > 1"
 
 
-def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:
-    """The phase in which most of the excess is, as one series with value 1 for a join on labels."""
+def phase_of_most_excess(
+    windows: ScrapeWindows, excess: Recorded, *labels: Label, of: str = ""
+) -> str:
+    """The phase in which most of the excess is, as one series with value 1 for a join on labels.
+
+    ``of`` may select those that it is asked of.
+    """
     # The mean over a minute: a phase that flickers would begin a new alert each time.
     mean = f"avg_over_time({select(excess)}[{windows.cover(_PHASE_SECONDS)}])"
-    by_phase = by("sum", mean, *labels, PHASE)
+    chosen = f"{mean} and on ({names(*labels)}) ({of})" if of else mean
+    by_phase = by("sum", chosen, *labels, PHASE)
     # ``group`` makes ties harmless: a join that meets two series fails the whole rule.
     return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
 

@@ -82,18 +82,20 @@ def _late_parts(rules: Parameters) -> str:
     # A join that meets a stage of several ranks, of any job, would fail the rule for all jobs.
     single = f"{placement} and {_STAGE_JOIN} {by('count', placement, *_STAGE_LABELS)} == 1"
     on_rank = f"{_STAGE_JOIN} group_left ({names(RANK, NODE)}) ({single})"
+    # The phase of late units alone: that of all ranks took as long as all the rest.
+    is_late = f"{late} > {ratio:g}"
     parts = {
-        "rank": _add_phase(ranks, RANK_LABELS, windows, excess),
-        "node": _add_phase(nodes, NODE_LABELS, windows, excess),
+        "rank": _add_phase(ranks, RANK_LABELS, windows, excess, is_late),
+        "node": _add_phase(nodes, NODE_LABELS, windows, excess, is_late),
         "stage": f"{_add_phase(stages, _STAGE_LABELS, windows, stage_excess)} * {on_rank}",
     }
     return "\nor\n".join(with_cause(cause, text) for cause, text in parts.items())
 
 
 def _add_phase(
-    late: str, labels: tuple[Label, ...], windows: ScrapeWindows, excess: Recorded
+    late: str, labels: tuple[Label, ...], windows: ScrapeWindows, excess: Recorded, of: str = ""
 ) -> str:
-    phase = phase_of_most_excess(windows, excess, *labels)
+    phase = phase_of_most_excess(windows, excess, *labels, of=of)
     return f"({late})\n* on ({names(*labels)}) group_left ({PHASE.name}) {phase}"
 
 
@@ -174,28 +176,33 @@ def _newest_placement(_: Parameters) -> str:
     return by("group", newest, *_PLACED_RANK)
 
 
-def _per_step(window: str, steps_guard: str) -> str:
+def _per_step(window: str, steps_guard: str) -> tuple[str, str]:
     # Of two nodes that report a rank, which has moved, the one where it goes on counts.
     seconds = by("max", rate(training.PHASE_SECONDS, window), *_RANK, PHASE)
     steps = steps_guard.format(steps=by("max", rate(training.STEPS, window), *_RANK))
-    return f"{seconds} / {_RANK_JOIN} group_left () ({steps})"
+    return seconds, f"({steps})"
 
 
 def _phase_per_step(rules: Parameters) -> str:
-    live = _per_step(rules.windows.live, f"{{steps}} > {_least_rate(rules):.4g}")
-    placed = f"{_RANK_JOIN} group_left ({names(NODE, PP)}) {select(recorded.PLACEMENT)}"
+    seconds, steps = _per_step(rules.windows.live, f"{{steps}} > {_least_rate(rules):.4g}")
+    placement = select(recorded.PLACEMENT)
+    placed = f"* {_RANK_JOIN} group_left ({names(NODE, PP)})"
     series = recorded.LONG_PHASE_PER_STEP
     long = recent(series, rules.windows, series.every_seconds)
-    return f"({live}\nor\n{long}) * {placed}"
+    # Joined by rank first: a second join of all phases took a quarter of the rule.
+    live = f"{seconds} {placed} ({placement} / {_RANK_JOIN} group_left () {steps})"
+    return f"{live}\nor\n{long} {placed} {placement}"
 
 
 def _long_phase_per_step(rules: Parameters) -> str:
     few = f"{_MIN_STEPS / 300:.4g}"
     # Twice: a rank whose steps grow longer has its mean before the live window has too few.
     most = f"{2 * _least_rate(rules):.4g}"
-    of_minutes = _per_step(rules.windows.long, f"({{steps}} > {few}) <= {most}")
-    longest = _per_step(rules.windows.cover(_LONGEST_SECONDS), f"({{steps}} > 0) <= {few}")
-    return f"{of_minutes}\nor\n{longest}"
+    ratios = (
+        _per_step(rules.windows.long, f"({{steps}} > {few}) <= {most}"),
+        _per_step(rules.windows.cover(_LONGEST_SECONDS), f"({{steps}} > 0) <= {few}"),
+    )
+    return "\nor\n".join(f"{x} / {_RANK_JOIN} group_left () {steps}" for x, steps in ratios)
 
 
 def _least_rate(rules: Parameters) -> float:
@@ -219,7 +226,7 @@ def _progress_age() -> str:
     # never moves again, and the others go on; of two ranks the one that does.
     of_node = f"on ({names(CLUSTER, NODE)})"
     progress = select(training.LAST_PROGRESS)
-    at_node = f"({progress} * 0 + {of_node} group_left () {select(agent.AGENT_TICK)} - {progress})"
+    at_node = f"-({progress} - {of_node} group_left () {select(agent.AGENT_TICK)})"
     return lower_median_by(f"({at_node} or time() - {progress})", *_JOB)
 
 

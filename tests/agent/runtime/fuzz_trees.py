@@ -18,8 +18,9 @@ from lockstep_agent.collectors.ports.infiniband import Infiniband, InfinibandErr
 from lockstep_agent.collectors.ports.port_health import PortHealth
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
+from lockstep_cli.gameday.fake_node import Tree
 
-from ..fake_tree import Tree, fill_cgroups, fill_procfs
+from ..fake_tree import fill_cgroups, fill_procfs
 
 _PIDS = "lockstep_agent.collectors.jobs.job_host.running_pids"
 _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a disk takes ten times as long

@@ -118,7 +118,8 @@ def _ledger(expected: Ledger, observed: Observed) -> Iterator[Finding]:
     for key, value in found.items():
         right = getattr(expected, key)
         if right not in (None, "") or key == "outcome":
-            text = f"{value}" + ("" if value == right else f", {right} expected")
+            words = f"{value} {key}" if isinstance(value, int) else f"{value}"
+            text = words + ("" if value == right else f", {right} expected")
             yield Finding(column="ledger", holds=value == right, text=text)
     for states, formula in expected.lost.items():
         lost = sum(record["goodput"].get(state, 0.0) for state in states.split("+"))

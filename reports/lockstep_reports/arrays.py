@@ -1,6 +1,7 @@
 """The kinds of arrays that recordings, scores and replays are made of; docstrings add the shape."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,15 @@ def zeros(shape: tuple[int, ...]) -> Matrix:
 def is_zero(values: Matrix) -> bool:
     """Whether these are ``zeros``, without a look at each of them."""
     return not any(values.strides) and bool(values.size) and not values.flat[0]
+
+
+_CELLS_AT_ONCE = 1 << 20
+
+
+def blocks_of_rows(values: Matrix) -> Iterator[slice]:
+    """Some rows [ranks, steps] after the other, so few that what is made of them is small."""
+    size = max(1, _CELLS_AT_ONCE // max(1, values.shape[1]))
+    return (slice(first, first + size) for first in range(0, len(values), size))
 
 
 # Codes of `struct`, as layouts declare them, in numpy's names; all little-endian.
@@ -62,19 +72,17 @@ class GrowingMatrix:
         self._constant: float | None = None
         self._values: Matrix | None = None
 
-    def fill(self, row: int, columns: Integers, values: Matrix) -> None:
-        """Sets a row, NaN but in some columns."""
+    def fill(self, rows: Integers, values: Matrix | float) -> None:
+        """Sets some rows [rows, steps], or all of their cells alike."""
         if self._values is None:
-            constant = float(values[0]) if len(values) else math.nan
-            is_whole = len(columns) == self._shape[1] and _is_constant(values, constant)
-            is_whole |= math.isnan(constant) and bool(np.isnan(values).all())
-            if is_whole and (self._constant is None or _is_same(self._constant, constant)):
-                self._constant = constant
+            if isinstance(values, float) and (
+                self._constant is None or _is_same(self._constant, values)
+            ):
+                self._constant = values
                 return
             before = math.nan if self._constant is None else self._constant
             self._values = np.full(self._shape, before, dtype=self._kind)
-        self._values[row] = np.nan
-        self._values[row, columns] = values
+        self._values[rows] = values
 
     @property
     def values(self) -> Matrix:
@@ -89,5 +97,8 @@ def _is_same(first: float, second: float) -> bool:
     return first == second or (math.isnan(first) and math.isnan(second))
 
 
-def _is_constant(values: Matrix, constant: float) -> bool:
-    return bool((values == constant).all())
+def without_copies(values: Matrix) -> Matrix | float:
+    """A number where all values are that, or all unknown; else the values."""
+    first = float(values.flat[0]) if values.size else math.nan
+    same = np.isnan(values) if math.isnan(first) else values == first
+    return first if same.all() else values

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 from lockstep_outcomes.prices.price import Price, PricedJob, Pricing
-from lockstep_reports import nan_stats
 from lockstep_reports.analysis.logs import analyse_log
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.document.logs import document_log
@@ -38,8 +37,7 @@ def find_price(recording: Recording, pricing: Pricing) -> Price | None:
         None if declared is None else Price(declared, fields.get("currency", "")),
     )
     steps = recording.steps
-    begin = nan_stats.quantile_number(steps.start, 0)
-    end = nan_stats.quantile_number(steps.start + steps.seconds, 1)
+    begin, end = steps.measure_span()
     begin = recording.read_at_seconds if begin is None else begin
     # A source without a clock is of no day: the job's own price holds.
     begin = begin if math.isfinite(begin) else 0.0

@@ -160,18 +160,28 @@ class ColumnWriter:
         )
 
     def _write_ranks(self, folder: str, ranks: list[_Rank]) -> None:
-        columns: dict[str, Any] = {
-            "rank": pa.array([rank.page.identity["rank"] for rank in ranks], pa.int32())
-        }
-        for index, name in enumerate(reader.PageHead._fields):
-            columns[name] = pa.array([rank.head[index] for rank in ranks], pa.binary())
-        for name, suffix in SIDE_FILES.items():
-            texts = [_side_file(rank.page.path.with_suffix(suffix)) for rank in ranks]
-            columns[name] = pa.array(texts, pa.binary())
-        sink = pa.BufferOutputStream()
-        options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
-        pq.write_table(pa.table(columns), sink, **options)
-        self._store.put(f"{folder}/{table_name(RANKS, 0)}", sink.getvalue().to_pybytes())
+        suffixes = SIDE_FILES.values()
+        sides = [[_side_file(each.page.path.with_suffix(s)) for s in suffixes] for each in ranks]
+        numbers = [each.page.identity["rank"] for each in ranks]
+        data = pack_ranks(numbers, [each.head for each in ranks], sides)
+        self._store.put(f"{folder}/{table_name(RANKS, 0)}", data)
+
+
+def pack_ranks(
+    numbers: Sequence[int],
+    heads: Sequence[reader.PageHead],
+    sides: Sequence[Sequence[bytes | None]],
+) -> bytes:
+    """The table of ranks: what their pages say beside rows, and their ``SIDE_FILES``."""
+    columns: dict[str, Any] = {"rank": pa.array(numbers, pa.int32())}
+    for names, values in ((reader.PageHead._fields, heads), (tuple(SIDE_FILES), sides)):
+        for index, name in enumerate(names):
+            columns[name] = pa.array([each[index] for each in values], pa.binary())
+    sink = pa.BufferOutputStream()
+    options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(pa.table(columns), sink, **options)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _with_part(manifest: Manifest, attempt: str, part: AttemptPart) -> Manifest:

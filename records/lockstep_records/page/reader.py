@@ -122,16 +122,18 @@ def check_length(descriptor: int, path: Path, rows: int) -> None:
         )
 
 
+_TEXTS = [each.name for each in IDENTITY.fields if each.code[-1] == "s" and each.name != "magic"]
+
+
 def _decode(values: Values, path: Path) -> Values:
-    for field in IDENTITY.fields:
-        if field.code.endswith("s") and field.name != "magic":
-            try:
-                values[field.name] = values[field.name].rstrip(b"\0").decode()
-            except UnicodeDecodeError as error:
-                raise PageError("identity", f"page {path}: {field.name} is not UTF-8") from error
-            # Texts end in logs, labels and terminals.
-            if not values[field.name].isprintable():
-                raise PageError("identity", f"page {path}: {field.name} holds control characters")
+    for name in _TEXTS:
+        try:
+            values[name] = values[name].rstrip(b"\0").decode()
+        except UnicodeDecodeError as error:
+            raise PageError("identity", f"page {path}: {name} is not UTF-8") from error
+        # Texts end in logs, labels and terminals.
+        if not values[name].isprintable():
+            raise PageError("identity", f"page {path}: {name} holds control characters")
     if not 0 <= values["rank"] < values["world_size"]:
         raise PageError(
             "identity",

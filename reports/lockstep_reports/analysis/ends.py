@@ -89,8 +89,7 @@ def measure_times(recording: Recording, alignment: Alignment) -> Times:
     progress = [member.progress_seconds for member in steps.members if member.progress_seconds]
     first_sign, last_progress = min([*events, *births], default=None), max(progress, default=None)
     last_sign = max([*events, *progress], default=None)
-    first_step = nan_stats.quantile_number(alignment.start, 0)
-    last_step = nan_stats.quantile_number(alignment.start + steps.seconds, 1)
+    first_step, last_step = alignment.measure_span()
     return Times(
         first_sign=first_sign,
         first_step=first_step,
@@ -136,8 +135,11 @@ def find_not_finite(steps: Steps) -> NotFinite | None:
     """The steps whose loss was not finite; None where there are none, or nobody recorded them."""
     if steps.not_finite is None or not len(steps.numbers):
         return None
+    bad: Flags = steps.not_finite > 0
+    if not bad.any():
+        return None
     # The flag is set for gradient norms too, which a scaler of gradients lets overflow on purpose.
-    bad: Flags = (np.nan_to_num(steps.not_finite) > 0) & ~np.isfinite(steps.loss)
+    bad &= ~np.isfinite(steps.loss)
     columns = np.flatnonzero(bad.any(axis=0))
     if not len(columns):
         return None
@@ -232,7 +234,7 @@ def _hung_columns(steps: Steps, hangs: list[HangRecord]) -> Flags:
     """Which steps stood still by their rows, or by the launcher's word [steps]."""
     hung: Flags = np.zeros(len(steps.numbers), dtype=bool)
     if steps.hung is not None and steps.steps_per_column is None:
-        hung |= np.nan_to_num(steps.hung).max(axis=0, initial=0) > 0
+        hung |= nan_stats.highest(steps.hung, axis=0) > 0
     seconds = nan_stats.highest(steps.seconds, axis=0)
     for hang in hangs:
         if hang.end is not None:

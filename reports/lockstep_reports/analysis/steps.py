@@ -93,10 +93,11 @@ class StepAnalysis:
 
     def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
         """Wall clock in seconds of an episode's begin and end; None where unknown."""
-        begin, last = self.alignment.start[:, episode.columns.start], episode.columns.stop - 1
+        first, last = [episode.columns.start], [episode.columns.stop - 1]
         # The begin is that of the first rank, the end that of the last one.
-        end = self.alignment.start[:, last] + self.steps.seconds[:, last]
-        return nan_stats.quantile_number(begin, 0), nan_stats.quantile_number(end, 1)
+        begin = nan_stats.lowest(self.alignment.start(columns=first))
+        ends = self.alignment.start(columns=last) + self.steps.seconds[:, last]
+        return nan_stats.number(begin), nan_stats.number(nan_stats.highest(ends))
 
     def lost_step_ratio(self, episode: Episode) -> float | None:
         """Mean loss of an episode's steps as a share of their mean duration; None without time."""

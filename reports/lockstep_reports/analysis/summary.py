@@ -313,7 +313,7 @@ def summarize_ranks(
     steps: Steps, scores: Scores, alignment: Alignment, columns: slice
 ) -> tuple[RankSummary, ...]:
     """One line per rank over the steps of some columns, in the order of the ranks."""
-    lag, sync = alignment.lag[:, columns], steps.sync[:, columns]
+    lag, sync = alignment.lag(columns), steps.sync[:, columns]
     share = last_share(scores.rank_margin[:, columns])
     lateness, own_work = scores.lateness[:, columns], scores.own_work[:, columns]
     phases = {

@@ -74,13 +74,12 @@ def _phase_events(analysis: StepAnalysis, rows: list[int]) -> Iterator[TraceEven
     phases = [phase for phase in STEP_PHASES if np.nansum(steps.phases[phase]) > 0]
     max_steps = max(1, MAX_EVENTS // (len(rows) * max(1, len(phases))))
     columns = _columns_around_onset(analysis, max_steps)
-    start = analysis.alignment.start[:, columns]
-    if np.isnan(start).all():
+    origin, _ = analysis.alignment.measure_span()
+    if origin is None:
         return
-    origin = float(np.nanmin(analysis.alignment.start))
     numbers = steps.numbers[columns].tolist()
-    for row in rows:
-        begin = start[row] - origin
+    for row, start in zip(rows, analysis.alignment.start(rows, columns), strict=True):
+        begin = start - origin
         for phase in phases:
             seconds = np.nan_to_num(steps.phases[phase][row, columns])
             name = "sync (waits)" if phase == "sync" else phase
@@ -128,10 +127,9 @@ def _operation_events(trace: OperationTrace) -> Iterator[TraceEvent]:
 
 
 def _episode_events(analysis: StepAnalysis) -> Iterator[TraceEvent]:
-    start = analysis.alignment.start
-    if np.isnan(start).all():
+    origin, _ = analysis.alignment.measure_span()
+    if origin is None:
         return
-    origin = float(np.nanmin(start))
     for episode in analysis.episodes:
         begin, end = analysis.episode_span(episode)
         if begin is not None and end is not None:

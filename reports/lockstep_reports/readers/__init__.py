@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from lockstep_records.files.jobs import find_job
 from lockstep_records.page.reader import read_page
+from lockstep_reports.readers.engine import Engine
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window
 
@@ -34,6 +35,7 @@ class ReadOptions:
         only_window: whether nothing is needed of what lies outside.
         now_seconds: wall clock of the moment of reading.
         signs_from: address of a Prometheus that knows the nodes; None asks none.
+        engine: where an archive is read; None for threads of this process.
     """
 
     attempt: int | None = None
@@ -43,6 +45,7 @@ class ReadOptions:
     only_window: bool = False
     now_seconds: float = field(default_factory=time.time)
     signs_from: str | None = None
+    engine: Engine | None = None
 
 
 class ReaderModule(Protocol):

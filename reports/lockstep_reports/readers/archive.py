@@ -8,12 +8,12 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import fsspec
 import numpy as np
@@ -34,7 +34,9 @@ from lockstep_records.files.jobs import fit_job_id, page_in
 from lockstep_records.page.layout import EXTRAS, RING_OFFSET, ROW
 from lockstep_records.page.reader import Page, PageError, PageHead, page_of, read_page
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.engine import Engine, run_here
 from lockstep_reports.readers.jobs import read_job
+from lockstep_reports.readers.page_rows import Part, Question, Rows
 from lockstep_reports.readers.pages import (
     ROW_DTYPE,
     NoStepsError,
@@ -47,7 +49,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.recording.window import Window
 from lockstep_reports.wording import list_ranks, percent, plural
 
-_SURVEYED = ("rank", "step", "flags", "seconds")
+_SURVEYED = ("step", "flags", "seconds")
 _PAUSES = ("checkpoint_seconds", "eval_seconds")
 _UNREAD = {"number", "first_arrival_ns", "gradient_norm", "samples", "sequence_min", "sequence_max"}
 _NAMES = {name: (field, index) for name, field, index in column_names(ROW) if name not in _UNREAD}
@@ -59,8 +61,6 @@ _SURVEY = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "phase_seconds"
 _NO_ROWS, _NO_BRIEF = np.empty(0, dtype=_FULL), np.empty(0, dtype=_BRIEF)
 _MAX_SIDE_BYTES = 256 << 10
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
-_STREAMS = 16
-"""Files fetched at once: a store answers each after tens of milliseconds."""
 _MAX_SENTENCES = 5
 _STATE = ("steps", "step")
 _PERIODIC = (
@@ -71,7 +71,6 @@ _PERIODIC = (
 _LEAST_SHARE = 0.5
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Rows = NDArray[np.void]
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
@@ -90,7 +89,7 @@ def read_url(url: str, options: ReadOptions) -> Recording:
 
 def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
     """An attempt of a job of an archive; raises as ``ReaderModule.read``."""
-    contents = _Contents(archive)
+    contents = _Contents(archive, options.engine or run_here)
     if not contents.attempts:
         raise ValueError(
             f"{archive.folder} holds no job of an archive; give URL/jobs/JOB_ID, as in"
@@ -123,8 +122,8 @@ class _Contents:
             about all attempts.
     """
 
-    def __init__(self, archive: JobArchive) -> None:
-        self.archive, self.losses = archive, list[str]()
+    def __init__(self, archive: JobArchive, engine: Engine) -> None:
+        self.archive, self.engine, self.losses = archive, engine, list[str]()
         manifests = self.fetch_all(archive.read_manifest, archive.list_nodes())
         self._manifests = [each for _, each in manifests if each is not None]
         self.num_common = len(self.losses)
@@ -159,14 +158,10 @@ class _Contents:
             except (ArchiveError, FileNotFoundError) as error:
                 return error
 
-        with ThreadPoolExecutor(_STREAMS) as pool:
-            # Not all at once: what has been fetched and not taken yet fills memory.
-            for first in range(0, len(items), _STREAMS):
-                batch = items[first : first + _STREAMS]
-                for item, result in zip(batch, pool.map(attempt, batch), strict=True):
-                    if isinstance(result, ArchiveError):
-                        self.losses.append(str(result))
-                    yield item, None if isinstance(result, Exception) else result
+        for item, result in zip(items, run_here(attempt, items), strict=True):
+            if isinstance(result, ArchiveError):
+                self.losses.append(str(result))
+            yield item, None if isinstance(result, Exception) else result
 
 
 def _event_time(line: bytes) -> float:
@@ -209,7 +204,65 @@ class _Node:
         self.name, self.pages = name, list[Page]()
         self.stretches = [each for each in stretches if each.table == "steps"]
         self.rings: dict[int, Rows] = {}
-        self.surveyed: dict[int, Rows] = {}
+        self.surveyed: list[Rows] = []
+
+
+class _Read(NamedTuple, Generic[Result]):
+    """What a node gave, sentences on files that it did not, and which of its stretches are left."""
+
+    result: Result
+    losses: list[str]
+    stretches: list[Stretch]
+
+
+class _NodeReader(NamedTuple):
+    """Reads the rows of an attempt by nodes, wherever that runs."""
+
+    archive: JobArchive
+    attempt: int
+
+    def survey(self, names: Sequence[str], node: _Node) -> _Read[list[Rows]]:
+        """Step, flags and phases of each page's rows; pages of the same rows share them."""
+        read, seen = self._rows(node, ("rank", *names), _BRIEF, None), dict[bytes, Rows]()
+        trimmed = [_trim(rows, _SURVEY) for rows in read.result]
+        return read._replace(result=[seen.setdefault(each.tobytes(), each) for each in trimmed])
+
+    def answer(self, question: Question, node: _Node) -> _Read[Part]:
+        """What is asked of the rows."""
+        first, last = question.numbers[[0, -1]].tolist() if len(question.numbers) else (0, -1)
+        # Waits are since an earlier row: that of the row group before, if not a nearer one.
+        read = self._rows(node, ("rank", *_NAMES), _FULL, (first - GROUP_ROWS, last))
+        return _Read(question.answer(node.pages, read.result), *read[1:])
+
+    def _rows(
+        self, node: _Node, names: Sequence[str], dtype: np.dtype[np.void],
+        steps: tuple[int, int] | None,
+    ) -> _Read[list[Rows]]:  # fmt: skip
+        """Rows of each of a node's pages."""
+        parts: dict[int, list[Rows]] = defaultdict(list)
+        stored, losses, left = [*names, *map(nanoseconds_name, names)], [], list[Stretch]()
+        for stretch in node.stretches:
+            if not steps or (stretch.last_step >= steps[0] and stretch.first_step <= steps[1]):
+                try:
+                    table = self.archive.read_rows(
+                        node.name, self.attempt, stretch, stored, steps=steps
+                    )
+                    ranks, rows = _decode(table, names, dtype)
+                except ArchiveError as error:
+                    losses.append(str(error))
+                    continue
+                ends = [*(np.flatnonzero(np.diff(ranks)) + 1).tolist(), len(ranks)]
+                for begin, end in zip([0, *ends], ends, strict=False):
+                    if end > begin:
+                        parts[int(ranks[begin])].append(rows[begin:end])
+            left.append(stretch)
+        for rank, ring in node.rings.items():
+            first = int(ring["step"][0]) if len(ring) else 1 << 62
+            older = [rows[rows["step"] < first] for rows in parts[rank]]
+            parts[rank] = [*older, _trim(ring, dtype)]
+        by_page = [parts[page.identity["rank"]] or [np.empty(0, dtype)] for page in node.pages]
+        joined = [each[0] if len(each) == 1 else np.concatenate(each) for each in by_page]
+        return _Read(list(map(possible_rows, joined)), losses, left)
 
 
 class _AttemptSource:
@@ -226,7 +279,7 @@ class _AttemptSource:
         self._ranks: set[int] = set()
         self._read_ranks([name for name, p in contents.parts(self._attempt) if p.is_complete])
         self._read_pages()
-        self.share = 1.0
+        self._reader, self.share = _NodeReader(contents.archive, self._attempt), 1.0
         self.survey_again()
 
     @property
@@ -236,18 +289,22 @@ class _AttemptSource:
 
     def survey(self) -> Iterator[Rows]:
         """Step, flags and phases of each page's rows."""
-        for node in self._nodes:
-            yield from (node.surveyed[page.identity["rank"]] for page in node.pages)
+        return chain.from_iterable(node.surveyed for node in self._nodes)
 
-    def rows(self, first_step: int, last_step: int) -> Iterator[Rows]:
-        """The rows of each page around some steps."""
-        # Waits are since an earlier row: that of the row group before, if not a nearer one.
-        steps = (first_step - GROUP_ROWS, last_step)
-        read = partial(self._read_rows, names=("rank", *_NAMES), dtype=_FULL, steps=steps)
-        for node, rows in self._contents.fetch_all(read, self._nodes):
-            for page in node.pages:
-                rank = page.identity["rank"]
-                yield _NO_ROWS if rows is None else rows[rank]
+    def parts(self, question: Question) -> Iterator[tuple[Sequence[Page], Part]]:
+        """What is asked of the rows, by node."""
+        for node, part in self._ask_nodes(partial(self._reader.answer, question)):
+            yield node.pages, part
+
+    def _ask_nodes(
+        self, ask: Callable[[_Node], _Read[Result]]
+    ) -> Iterator[tuple[_Node, Result]]:  # fmt: skip
+        """What each node gives; a file that cannot be read is noted once."""
+        reads = self._contents.engine(ask, self._nodes)
+        for node, read in zip(self._nodes, reads, strict=True):
+            self._contents.losses += read.losses
+            node.stretches = read.stretches
+            yield node, read.result
 
     def _read_ranks(self, complete: Sequence[str]) -> None:
         """Takes the pages from the tables of ranks, and what the ranks said last."""
@@ -294,7 +351,7 @@ class _AttemptSource:
             except PageError as error:
                 self._contents.losses.append(str(error))
                 continue
-            by_name[name].rings[rank] = next(ring.rows(0, 0))
+            by_name[name].rings[rank] = ring.take()
 
     def _add(self, node: _Node, page: Page) -> None:
         identity = page.identity
@@ -311,64 +368,29 @@ class _AttemptSource:
     def survey_again(self) -> None:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
         strided = any(page.periodic.get("device_stride") for page in self.pages)
-        names = (*_SURVEYED, *(_PAUSES if strided else ()))
-        read = partial(self._read_rows, names=names, dtype=_BRIEF, steps=None)
-        seen: dict[bytes, Rows] = {}
+        names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, Rows]()
         num_read, num_steps = 0, 0
         shares: dict[int, float] = {}
-        for node, rows in self._contents.fetch_all(read, self._nodes):
-            for page in node.pages:
-                rank, steps = page.identity["rank"], page.state["steps"]
-                brief = _NO_BRIEF if rows is None else rows[rank]
-                # Most ranks have the same steps.
-                brief = _trim(brief, _SURVEY)
-                node.surveyed[rank] = seen.setdefault(brief.tobytes(), brief)
-                shares[rank] = len(brief) / max(1, steps)
-                num_read, num_steps = num_read + min(len(brief), steps), num_steps + steps
+        for node, surveyed in self._ask_nodes(partial(self._reader.survey, names)):
+            # Most ranks have the same steps.
+            node.surveyed = [seen.setdefault(each.tobytes(), each) for each in surveyed]
+            for page, rows in zip(node.pages, surveyed, strict=True):
+                steps = page.state["steps"]
+                shares[page.identity["rank"]] = len(rows) / max(1, steps)
+                num_read, num_steps = num_read + min(len(rows), steps), num_steps + steps
         least = _LEAST_SHARE * max(shares.values(), default=0.0)
-        lost = sorted(rank for rank, share in shares.items() if share < least)
+        lost = {rank for rank, share in shares.items() if share < least}
         if lost:
             self._contents.losses.append(
-                f"Of ranks {list_ranks(tuple(lost))} less than half of the steps can be read: they"
-                " count as ranks without a page"
+                f"Of ranks {list_ranks(tuple(sorted(lost)))} less than half of the steps can be"
+                " read: they count as ranks without a page"
             )
             for node in self._nodes:
-                node.pages = [p for p in node.pages if p.identity["rank"] not in set(lost)]
+                pairs = zip(node.pages, node.surveyed, strict=True)
+                kept = [pair for pair in pairs if pair[0].identity["rank"] not in lost]
+                node.pages, node.surveyed = [pair[0] for pair in kept], [pair[1] for pair in kept]
         self._nodes = [node for node in self._nodes if node.pages]
         self.share = num_read / num_steps if num_steps else 1.0
-
-    def _read_rows(
-        self,
-        node: _Node,
-        names: Sequence[str],
-        dtype: np.dtype[np.void],
-        steps: tuple[int, int] | None,
-    ) -> dict[int, Rows]:
-        """Rows of a node's ranks; a stretch that cannot be read is noted once."""
-        parts: dict[int, list[Rows]] = defaultdict(list)
-        for stretch in list(node.stretches):
-            if steps and (stretch.last_step < steps[0] or stretch.first_step > steps[1]):
-                continue
-            try:
-                stored = dict.fromkeys([*names, *map(nanoseconds_name, names)])
-                table = self._contents.archive.read_rows(
-                    node.name, self._attempt, stretch, stored, steps=steps
-                )
-                ranks, rows = _decode(table, names, dtype)
-            except ArchiveError as error:
-                self._contents.losses.append(str(error))
-                node.stretches.remove(stretch)
-                continue
-            for page in node.pages:
-                parts[page.identity["rank"]].append(rows[ranks == page.identity["rank"]])
-        for rank, ring in node.rings.items():
-            end = int(ring["step"][0]) if len(ring) else 1 << 62
-            older = [rows[rows["step"] < end] for rows in parts[rank]]
-            parts[rank] = [*older, _trim(ring, dtype)]
-        return {
-            rank: possible_rows(np.concatenate([np.empty(0, dtype), *parts[rank]]))
-            for rank in (page.identity["rank"] for page in node.pages)
-        }
 
 
 def _trim(rows: Rows, dtype: np.dtype[np.void]) -> Rows:
@@ -416,6 +438,8 @@ def _decode(
         if stored not in table.column_names:
             continue  # an extra that was not recorded then
         column = table.column(stored)
+        if bit and column.null_count == len(column):
+            continue
         if column.null_count and not bit:
             raise ArchiveError(f"column {stored} of a file of steps has gaps")
         if bit:

@@ -8,7 +8,6 @@ from lockstep_catalogue.labels import NODE, PRESSURE, RESOURCE, THROTTLE
 from lockstep_catalogue.metric import Label, Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_prometheus.client import Prometheus
-from lockstep_reports import nan_stats
 from lockstep_reports.recording.recording import NodeSeries, Points, Recording
 
 _STEP_SECONDS, _MAX_POINTS, _MAX_CELLS = 5.0, 2000, 1 << 19
@@ -89,8 +88,7 @@ def add_node_series(recording: Recording, address: str) -> Recording:
     """
     steps = recording.steps
     nodes = tuple(sorted({*steps.nodes} - {""}))
-    begin = nan_stats.quantile_number(steps.start, 0)
-    end = nan_stats.quantile_number(steps.start + steps.seconds, 1)
+    begin, end = steps.measure_span()
     if not nodes or begin is None or end is None:
         return recording
     margin = max(_MARGIN * (end - begin), 4 * _RATE_SECONDS)

@@ -1,13 +1,151 @@
-"""Fields of a page's rows, and how long its loop waited for a core or slept in each row."""
+"""From rows of pages to matrices [ranks, steps], with how long a loop slept or had no core."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
-from lockstep_records.page.layout import EXTRAS, ROW
-from lockstep_reports.arrays import Integers, Matrix
+from lockstep_catalogue.vocabulary import Clock
+from lockstep_records.page.layout import EXTRAS, ROW, ROW_FLAGS
+from lockstep_records.page.reader import Page
+from lockstep_reports.arrays import Integers, Matrix, without_copies
 
-QUEUED, STOPPED = "run_queue_seconds", "stopped_seconds"
+QUEUED, STOPPED, COLLECTION = "run_queue_seconds", "stopped_seconds", "collection_seconds"
+WAITS = {
+    "run_queue": "run_queue_outside_seconds", "blocked": "blocked_seconds", "stopped": STOPPED,
+    "collection": COLLECTION,
+}  # fmt: skip
+TIMES, FLAGS, LOADS = (
+    ("start", "last_arrival"),
+    ("device", "nonfinite", "hang"),
+    ("tokens", "sequence_squares"),
+)
+_BY_CLOCK = ("seconds", "host_bound_seconds", *STEP_PHASES, *TIMES)
+_NAMES = (*_BY_CLOCK, "loss", QUEUED, *WAITS.values(), *FLAGS, *LOADS)
+# Durations are as precise as in a row: clocks and counts need more.
+_WRITTEN, _EXACT = np.float32, {*TIMES, *LOADS}
+MATRIX_TYPES = {name: np.float64 if name in _EXACT else _WRITTEN for name in _NAMES}
+"""Fields of the rows that a report needs, with the numbers that hold them."""
+MAX_STEP_SECONDS = 30 * 86400.0
+_WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
+_ROUNDING = 1e-6
+BITS = {name: 1 << ROW_FLAGS.index(name) for name in FLAGS}
+Rows = NDArray[np.void]
+Part = Mapping[str, Matrix | float]
+"""Fields of some pages by name [pages, steps], or a number where all cells are alike."""
+
+
+class Question(NamedTuple):
+    """What a report asks of rows.
+
+    Attributes:
+        numbers: steps that it is about [steps], ascending.
+        judged: those that waits are shared among, which it may be a part of, likewise.
+        clock: by which times count; those by another one are unknown, but in steps ``by_host``.
+    """
+
+    numbers: Integers
+    judged: Integers
+    clock: Clock
+    by_host: Integers
+
+    def answer(self, pages: Sequence[Page], rows_by_page: Sequence[Rows]) -> Part:
+        """The fields of some pages; NaN where a rank has no row of the step."""
+        judged = [_select_among(rows, self.judged) for rows in rows_by_page]
+        rows = judged[0] if len(judged) == 1 else np.concatenate(judged)
+        counts = np.array([len(each) for each in judged])
+        is_right = None
+        if self.clock == "device":
+            is_right = is_on_device(rows) | np.isin(rows["step"], self.by_host)
+        shape = len(pages), len(self.numbers)
+        is_whole = all(np.array_equal(each["step"], self.numbers) for each in judged)
+        if not is_whole:
+            is_inside = _is_among(rows["step"], self.numbers)
+            row = np.repeat(np.arange(len(pages)), counts)[is_inside]
+            column = np.searchsorted(self.numbers, rows["step"][is_inside])
+        part: dict[str, Matrix | float] = {}
+        for name, kind in MATRIX_TYPES.items():
+            values = _column(pages, counts, rows, name)
+            if is_right is not None and name in _BY_CLOCK:
+                values = np.where(is_right, values, np.nan)
+            if is_whole:
+                part[name] = without_copies(values.astype(kind, copy=False).reshape(shape))
+                continue
+            cells = np.full(shape, np.nan, kind)
+            # Of a step that was written twice the last row counts.
+            cells[row, column] = values[is_inside]
+            part[name] = without_copies(cells)
+        return part
+
+
+def is_on_device(rows: Rows) -> NDArray[np.bool_]:
+    """Whether the times of rows are those of a device [rows]."""
+    on_device: NDArray[np.bool_] = (rows["flags"] & BITS["device"]) != 0
+    return on_device
+
+
+def select_rows(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
+    """Some of the rows; a copy only where there are others."""
+    return rows if chosen.all() else rows[chosen]
+
+
+def _select_among(rows: Rows, numbers: Integers) -> Rows:
+    return select_rows(rows, _is_among(rows["step"], numbers))
+
+
+def _is_among(steps: Integers, numbers: Integers) -> NDArray[np.bool_]:
+    """Which steps [rows] are among ascending numbers."""
+    if not len(numbers):
+        return np.zeros(len(steps), dtype=bool)
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        is_between: NDArray[np.bool_] = (steps >= numbers[0]) & (steps <= numbers[-1])
+        return is_between
+    nearest = numbers[np.minimum(np.searchsorted(numbers, steps), len(numbers) - 1)]
+    is_among: NDArray[np.bool_] = nearest == steps
+    return is_among
+
+
+def _column(pages: Sequence[Page], counts: Integers, rows: Rows, name: str) -> Matrix:
+    """One field of the pages' rows after each other [rows]; NaN where unknown or not possible."""
+    if name in TIMES:
+        return where_present(rows, f"{name}_ns", _wall(pages, counts, rows[f"{name}_ns"]))
+    if name in FLAGS:
+        return (rows["flags"] & BITS[name] > 0).astype(np.float64)
+    if name in _BY_PAGE:
+        # Most machines have no waits of a page to share.
+        if not np.any(rows["present"] & ROW.presence[QUEUED]):
+            return np.full(len(rows), np.nan)
+        ends = counts.cumsum()
+        return np.concatenate(
+            [_BY_PAGE[name](rows[a:b]) for a, b in zip(ends - counts, ends, strict=True)]
+        )
+    if name not in STEP_PHASES:
+        return _cover_phases(rows) if name == "seconds" else column(rows, name)
+    values = phase_column(rows, name)
+    return np.where(values >= 0, np.minimum(values, MAX_STEP_SECONDS), np.nan)
+
+
+def _cover_phases(rows: Rows) -> Matrix:
+    """Seconds of each step [rows], not shorter than its phases by the error of rounding them."""
+    seconds, total = rows["seconds"], np.zeros(len(rows), dtype=_WRITTEN)
+    for index in range(len(STEP_PHASES)):
+        total += rows["phase_seconds"][:, index]
+    is_rounded = (total > seconds) & (total <= seconds * _WRITTEN(1 + _ROUNDING))
+    return np.where(is_rounded, total, seconds)
+
+
+def _wall(pages: Sequence[Page], counts: Integers, monotonic_ns: Integers) -> Matrix:
+    """Monotonic times as wall clock seconds [rows]; NaN where the clock is damaged."""
+    created = [page.identity["start_monotonic_ns"] for page in pages]
+    births = [page.wall_seconds(ns) for page, ns in zip(pages, created, strict=True)]
+    since_created = (monotonic_ns.astype(np.float64) - np.repeat(np.float64(created), counts)) / 1e9
+    wall = np.repeat(births, counts) + since_created
+    low, high = _WALL_RANGE
+    return np.where((wall > low) & (wall < high), wall, np.nan)
+
+
 _EXTRAS = {name: index for index, name in enumerate(EXTRAS)}
 
 
@@ -101,3 +239,8 @@ def _since_value(seconds: Matrix, has_value: Integers) -> Matrix:
     """Sums of [rows] since the row of the value before [values]."""
     sums: Matrix = np.concatenate([[0.0], np.cumsum(seconds)])[np.append(0, has_value + 1)]
     return np.diff(sums)
+
+
+_BY_PAGE: dict[str, Callable[[Rows], Matrix]] = {
+    WAITS["blocked"]: blocked_by_row, WAITS["run_queue"]: queued_outside,
+}  # fmt: skip

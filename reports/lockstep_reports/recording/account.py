@@ -13,7 +13,7 @@ import numpy as np
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.limits import MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Matrix, is_zero, zeros
+from lockstep_reports.arrays import Flags, Matrix, blocks_of_rows, is_zero, zeros
 from lockstep_reports.recording.steps import Steps
 
 PLANNED_PHASES = ("checkpoint", "eval")
@@ -298,19 +298,38 @@ def _hidden_waits(
     ``others`` are planned work, what the host took, and time in no phase, in the same way.
     """
     *held, unknown = others
-    idle = unknown
-    if steps.blocked is not None:
-        sleep = np.maximum(np.nan_to_num(steps.blocked) - own["data"], 0.0)
-        idle = unknown + np.minimum(sleep, total_of(own[name] for name in MAY_WAIT))
-    if not np.any(idle > 0):
+    asleep = steps.blocked
+
+    def measure_idle(rows: slice) -> Matrix:
+        if asleep is None:
+            return unknown[rows]
+        sleep = np.maximum(np.nan_to_num(asleep[rows]) - own["data"][rows], 0.0)
+        return unknown[rows] + np.minimum(sleep, total_of(own[name][rows] for name in MAY_WAIT))
+
+    # A few ranks at a time: what only leads to a number of each rank or step is never whole.
+    blocks = list(blocks_of_rows(waited))
+    if not any(np.any(measure_idle(rows) > 0) for rows in blocks):
         return np.zeros_like(waited)
-    firm = total_of([*own.values(), *held, unknown]) - idle
     longest = nan_stats.number(nan_stats.highest(nan_stats.median(waited, axis=1), axis=0)) or 0.0
-    if longest >= MIN_WAIT_RATIO * (nan_stats.median_number(steps.seconds) or 0.0):
-        idle = np.maximum(idle - _usual(idle), 0.0)
-    # What a rank does after its last collective is waited for in the next step.
-    late = np.nan_to_num(total_of(held[: len(PLANNED_PHASES)]))
-    after = firm - late + np.pad(late, ((0, 0), (1, 0)))[:, :-1]
-    beyond = np.fmax(*(nan_stats.highest(each, axis=0) - each for each in (firm, after))) - waited
-    hidden: Matrix = np.clip(np.nan_to_num(beyond), 0.0, np.nan_to_num(idle))
+    usually = longest >= MIN_WAIT_RATIO * (nan_stats.median_number(steps.seconds) or 0.0)
+
+    def measure(rows: slice) -> tuple[Matrix, Matrix, Matrix]:
+        """Idle time, other time, and the same without what a rank does for the next step."""
+        idle, planned = measure_idle(rows), [each[rows] for each in held]
+        firm = total_of([*(each[rows] for each in own.values()), *planned, unknown[rows]]) - idle
+        late = np.nan_to_num(total_of(planned[: len(PLANNED_PHASES)]))
+        # What a rank does after its last collective is waited for in the next step.
+        after = firm - late + np.pad(late, ((0, 0), (1, 0)))[:, :-1]
+        return np.maximum(idle - _usual(idle), 0.0) if usually else idle, firm, after
+
+    highest = np.full((2, waited.shape[1]), np.nan)
+    for rows in blocks:
+        for index, each in enumerate(measure(rows)[1:]):
+            highest[index] = np.fmax(highest[index], np.fmax.reduce(each))
+    hidden = np.empty_like(waited)
+    most = highest.astype(waited.dtype)
+    for rows in blocks:
+        idle, *works = measure(rows)
+        longer = np.fmax(*(high - each for high, each in zip(most, works, strict=True)))
+        np.clip(np.nan_to_num(longer - waited[rows]), 0.0, np.nan_to_num(idle), out=hidden[rows])
     return hidden

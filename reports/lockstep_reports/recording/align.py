@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix, blocks_of_rows
 from lockstep_reports.recording.recording import CollectiveLog
 from lockstep_reports.recording.steps import Steps
 
 # Below these a median of a third is as noisy as the drift that it is to show: crystal clocks drift
 # by tens of microseconds a second at most.
 _MIN_STEPS_A_THIRD, _MIN_SECONDS = 30, 60.0
+Rows = slice | Integers | list[int]
+EVERY = slice(None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,28 +46,40 @@ class Alignment(Clocks):
     """Arrivals on one clock, and how well the clocks agree afterwards.
 
     Attributes:
-        start: begin of each step on the common clock: seconds since the epoch, [ranks, steps].
-        last_arrival: last arrival on the common clock: seconds since the epoch, [ranks, steps].
+        steps: those that are aligned.
+        shift: seconds by which the clock of each rank is ahead [ranks, 1 or steps].
     """
 
-    start: Matrix
-    last_arrival: Matrix
+    steps: Steps
+    shift: Matrix
 
-    @property
-    def lag(self) -> Matrix:
-        """How long after the earliest rank each one arrived: seconds, [ranks, steps]."""
-        return self.last_arrival - nan_stats.lowest(self.last_arrival, axis=0)
+    def start(self, rows: Rows = EVERY, columns: Rows = EVERY) -> Matrix:
+        """Begin of steps on the common clock: seconds since the epoch, [some ranks, some steps]."""
+        return self._on_common_clock(self.steps.start, rows, columns)
+
+    def lag(self, columns: slice = EVERY) -> Matrix:
+        """How long after the earliest rank each one arrived: seconds, [ranks, some steps]."""
+        arrival = self._on_common_clock(self.steps.last_arrival, EVERY, columns)
+        arrival -= nan_stats.lowest(arrival, axis=0)
+        return arrival
+
+    def measure_span(self) -> tuple[float | None, float | None]:
+        """When the first step began and the last ended on the common clock; None where unknown."""
+        return self.steps.measure_span(self.shift)
+
+    def _on_common_clock(self, times: Matrix, rows: Rows, columns: Rows) -> Matrix:
+        of_each = slice(None) if self.shift.shape[1] == 1 else columns
+        return times[rows][:, columns] - self.shift[rows][:, of_each]
 
 
 def align(steps: Steps) -> Alignment:
     """Removes one clock offset and one drift per node; ranks of a node share a clock."""
     end = steps.last_arrival + steps.sync
     median_end = nan_stats.median(end, axis=0)
-    ahead = end - median_end
     offsets, drifts, shift = {}, {}, np.zeros((len(steps.members), 1))
-    has_nodes = len(steps.nodes) > 1
-    for node, rows in steps.rows_by_node.items() if has_nodes else ():
-        node_ahead = nan_stats.median(ahead[rows], axis=0)
+    has_nodes, rows_by_node = len(steps.nodes) > 1, steps.rows_by_node
+    for node, rows in rows_by_node.items() if has_nodes else ():
+        node_ahead = nan_stats.median(end[rows] - median_end, axis=0)
         drifts[node] = drift_of(median_end, node_ahead)
         offsets[node] = nan_stats.median_number(node_ahead) or 0.0
         shift[rows] = offsets[node]
@@ -73,14 +87,19 @@ def align(steps: Steps) -> Alignment:
         since_median_time = np.nan_to_num(median_end - nan_stats.median(median_end))
         rates = np.array([drifts[member.node] or 0.0 for member in steps.members])
         shift = shift + rates[:, None] * since_median_time
-    spread = nan_stats.highest(end - shift, axis=0) - nan_stats.lowest(end - shift, axis=0)
+    last = first = np.full(len(steps.numbers), np.nan)
+    for some in blocks_of_rows(end):
+        aligned = end[some] - shift[some]
+        last = np.fmax(last, np.fmax.reduce(aligned))
+        first = np.fmin(first, np.fmin.reduce(aligned))
+    spread = last - first
     return Alignment(
         offsets=offsets if has_nodes else dict.fromkeys(steps.nodes, 0.0),
         drifts=drifts if has_nodes else dict.fromkeys(steps.nodes),
         residual_seconds=nan_stats.median_number(spread),
         residual_p95_seconds=nan_stats.quantile_number(spread, 0.95),
-        start=steps.start - shift,
-        last_arrival=steps.last_arrival - shift,
+        steps=steps,
+        shift=shift,
     )
 
 

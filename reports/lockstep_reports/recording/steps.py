@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.text.printable import printable
-from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Integers, Matrix, blocks_of_rows
 from lockstep_reports.wording import plural
 
 MAX_WORLD_SIZE = 1 << 20
@@ -125,6 +126,7 @@ class Steps:
         has_phases: whether own work was told apart by phases; all of it is in other where not.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
+        ranks: global ranks in the order of the rows.
     """
 
     job_id: str
@@ -157,8 +159,10 @@ class Steps:
     is_independent: bool = False
     round_steps: int = 0
     queued_ratio: float | None = None
+    ranks: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ranks", tuple(member.rank for member in self.members))
         for name in ("start", "last_arrival", "loss"):
             if getattr(self, name) is _UNKNOWN:
                 object.__setattr__(self, name, np.full(self.seconds.shape, np.nan))
@@ -183,14 +187,23 @@ class Steps:
         return any(member.is_running for member in self.members)
 
     @property
-    def ranks(self) -> tuple[int, ...]:
-        """Global ranks in the order of the rows."""
-        return tuple(member.rank for member in self.members)
-
-    @property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the world that left no readable page."""
         return tuple(sorted(set(range(self.world_size)) - set(self.ranks)))
+
+    def measure_span(self, ahead: Matrix | float = 0.0) -> tuple[float | None, float | None]:
+        """Wall clock at which the first step began and the last ended; None where unknown.
+
+        By clocks that are so many seconds ahead, as one number or by rank, and step if need be.
+        """
+        first, last = [], []
+        shift = np.broadcast_to(ahead, self.seconds.shape)
+        for rows in blocks_of_rows(self.seconds):
+            start = self.start[rows] - shift[rows]
+            first.append(nan_stats.lowest(start))
+            last.append(nan_stats.highest(start + self.seconds[rows]))
+        spans = np.fmin.reduce(first, initial=np.nan), np.fmax.reduce(last, initial=np.nan)
+        return nan_stats.number(spans[0]), nan_stats.number(spans[1])
 
     @property
     def nodes(self) -> tuple[str, ...]:

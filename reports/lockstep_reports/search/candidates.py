@@ -326,10 +326,25 @@ def is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     return not left > _MAX_LEFT_RATIO * usual
 
 
-def _is_waited_for(scores: Scores, candidate: Candidate) -> bool:
-    """Whether the others waited longer than the candidate, in the late steps or the ones after."""
-    rows, late, stretch = candidate.rows, candidate.late, candidate.stretch
+_Seen = dict[tuple[object, ...], list[Matrix]]
+
+
+def _is_waited_for(scores: Scores, candidate: Candidate, seen: _Seen) -> bool:
+    """Whether the others waited longer than the candidate, in the late steps or the ones after.
+
+    What is seen of ranks and steps is kept, for many candidates are of the same ones.
+    """
+    late, stretch = candidate.late, candidate.stretch
     least = _WAITED_SHARE * nan_stats.median(candidate.margin[late])
+    place = (*candidate.rows, stretch.first, stretch.last)
+    if place not in seen:
+        seen[place] = list(_measure_waits(scores, candidate))
+    return any(nan_stats.median(each[: len(late)][late]) >= least for each in seen[place])
+
+
+def _measure_waits(scores: Scores, candidate: Candidate) -> Iterator[Matrix]:
+    """How much longer the others waited, in each step or the one after: seconds, [steps + 1]."""
+    rows, stretch = candidate.rows, candidate.stretch
     waits = [scores.unheld_waits[:, stretch.first : stretch.last + 2]]
     if scores.is_crowded:
         queued = scores.account.host["queued"][:, stretch.first : stretch.last + 2]
@@ -338,16 +353,14 @@ def _is_waited_for(scores: Scores, candidate: Candidate) -> bool:
         of_others = nan_stats.median(np.delete(sync, rows, axis=0), axis=0)
         lateness = of_others - nan_stats.median(sync[rows], axis=0)
         # What a rank does after the step's last collective is waited for in the next step.
-        next_lateness = np.append(lateness[1:], lateness[-1])
-        if nan_stats.median(np.fmax(lateness, next_lateness)[: len(late)][late]) >= least:
-            return True
-    return False
+        yield np.fmax(lateness, np.append(lateness[1:], lateness[-1]))
 
 
 def _drop_doubles(steps: Steps, scores: Scores, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Those at fault that explain most, without others that share ranks and steps with them."""
     selected: list[Candidate] = []
-    candidates = (c for c in candidates if not c.by_work or _is_waited_for(scores, c))
+    waits: _Seen = {}
+    candidates = (c for c in candidates if not c.by_work or _is_waited_for(scores, c, waits))
     at_fault = (c for c in candidates if _got_slower(scores, c) and not is_queued(steps, scores, c))
     for candidate in sorted(at_fault, key=_explained_seconds, reverse=True):
         rivals = [other for other in selected if overlaps(candidate.stretch, other.stretch)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix, zeros
+from lockstep_reports.arrays import Flags, Integers, Matrix, blocks_of_rows, zeros
 from lockstep_reports.chance import noise_limit, sample_rows
 from lockstep_reports.recording.account import HELD, USUAL_QUANTILE, Account, divide, total_of
 from lockstep_reports.recording.steps import Steps
@@ -32,6 +32,7 @@ _MIN_PHASE_SHARE = 0.25
 MOST_SLOW = 0.9
 # Among more ranks than these the median of all is as good as that of the others, and quicker.
 _MANY_RANKS = 64
+_CELLS_AT_ONCE, _LEAST_COLUMNS = 1 << 20, 16
 _AXES = {"pp": "pipeline stage", "dp": "data-parallel replica", "ep": "expert group"}
 
 
@@ -67,11 +68,10 @@ class Units:
             return np.full_like(highest, np.nan)
         columns, latest = np.arange(highest.shape[1]), np.argmax(highest, axis=0)
         margin: Matrix = lowest - highest[latest, columns]
-        others = highest.copy()
-        others[latest, columns] = -np.inf
+        next_highest = _without(highest, latest)
         # Where the latest is of no unit, each unit compares with it.
         columns, latest = (each[latest < len(self.names)] for each in (columns, latest))
-        margin[latest, columns] = lowest[latest, columns] - others[:, columns].max(axis=0)
+        margin[latest, columns] = lowest[latest, columns] - next_highest[columns]
         margin[~np.isfinite(margin)] = np.nan
         return margin
 
@@ -95,11 +95,28 @@ class Units:
         order = np.argsort(self.unit_of, kind="stable")
         # Index -1, of ranks in no unit, is the last row.
         units, begins = np.unique(self.unit_of[order], return_index=True)
-        inside = values[order]
-        is_unknown = np.isnan(inside)
-        highest[units] = np.maximum.reduceat(np.where(is_unknown, -np.inf, inside), begins)
-        lowest[units] = np.minimum.reduceat(np.where(is_unknown, np.inf, inside), begins)
+        # Some steps at a time: the ranks in that order would be a matrix more, and its parts too.
+        size = max(_LEAST_COLUMNS, _CELLS_AT_ONCE // len(order))
+        for first in range(0, values.shape[1], size):
+            columns = slice(first, first + size)
+            inside = values[order, columns]
+            is_unknown = np.isnan(inside)
+            inside[is_unknown] = -np.inf
+            highest[units, columns] = np.maximum.reduceat(inside, begins)
+            inside[is_unknown] = np.inf
+            lowest[units, columns] = np.minimum.reduceat(inside, begins)
         return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]
+
+
+def _without(highest: Matrix, latest: Integers) -> Matrix:
+    """Highest value of each step without that of one row [steps]; values are [rows, steps]."""
+    others = np.full(highest.shape[1], -np.inf, highest.dtype)
+    for rows in blocks_of_rows(highest):
+        block = highest[rows].copy()
+        columns = np.flatnonzero((latest >= rows.start) & (latest < rows.stop))
+        block[latest[columns] - rows.start, columns] = -np.inf
+        others = np.maximum(others, block.max(axis=0))
+    return others
 
 
 def beyond_others(values: Matrix) -> Matrix:

@@ -109,7 +109,12 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     """
     account = scores.account
     height, lateness = _append_the_end(account, scores)
-    in_episode = (_cells(steps, episodes) >= 0).any(axis=0) & (lateness > 0)
+    in_episode = np.zeros(lateness.shape, dtype=bool)
+    for episode in episodes:
+        inside = np.ix_(
+            np.isin(steps.ranks, episode.ranks), range(*_span_of(episode).indices(len(lateness[0])))
+        )
+        in_episode[inside] = lateness[inside] > 0
     threshold, least, num_own = scores.threshold, scores.noise_threshold, len(account.own)
     # By the host or planned work, in a step or the one before.
     held = np.nan_to_num(total_of([*account.host.values(), *account.planned.values()]))
@@ -177,17 +182,9 @@ def _split(
     return Charges(rows, columns, causes, costs, late.names).select(costs > 0)
 
 
-def _cells(steps: Steps, episodes: Sequence[Episode]) -> Integers:
-    """Index of the episode of each cell, -1 where none is: [2, ranks, steps + 1].
-
-    First those of own work, then those of what the host took, which are charged apart.
-    """
-    cells = np.full((2, len(steps.members), len(steps.numbers) + 1), -1)
-    for index, episode in reversed(list(enumerate(episodes))):
-        # What comes after the last collective of the last step is waited for in the next.
-        columns = slice(episode.columns.start, episode.columns.stop + 1)
-        cells[int(episode.cause is not None), np.isin(steps.ranks, episode.ranks), columns] = index
-    return cells
+def _span_of(episode: Episode) -> slice:
+    # What comes after the last collective of the last step is waited for in the next.
+    return slice(episode.columns.start, episode.columns.stop + 1)
 
 
 def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
@@ -302,9 +299,17 @@ def with_costs(steps: Steps, episodes: Sequence[Episode], charges: Charges) -> t
 
 
 def _assign(steps: Steps, charges: Charges, episodes: Sequence[Episode]) -> Integers:
-    """Index of each charge's episode, -1 where it is in none [late]."""
-    is_held = charges.are_of(*HELD).astype(int)
-    owners: Integers = _cells(steps, episodes)[is_held, charges.rows, charges.columns]
+    """Index of each charge's episode, -1 where it is in none [late].
+
+    Episodes of own work have those of it, and those of what the host took the others.
+    """
+    owners, is_held = np.full(len(charges.rows), -1), charges.are_of(*HELD)
+    for index, episode in reversed(list(enumerate(episodes))):
+        span = _span_of(episode)
+        rows = np.flatnonzero(np.isin(steps.ranks, episode.ranks))
+        inside = (charges.columns >= span.start) & (charges.columns < span.stop)
+        inside &= (is_held == (episode.cause is not None)) & np.isin(charges.rows, rows)
+        owners[inside] = index
     return owners
 
 

@@ -117,7 +117,7 @@ def test_a_clock_that_gains_on_the_others_is_found_and_changes_no_verdict(rate: 
     drift = alignment.drifts["node-3"]
     assert drift is not None
     assert drift == pytest.approx(rate, abs=1e-6)
-    np.testing.assert_allclose(alignment.lag, align(steps).lag, atol=1e-4)
+    np.testing.assert_allclose(alignment.lag(), align(steps).lag(), atol=1e-4)
 
 
 def test_what_was_fetched_ahead_is_told_with_the_step_in_which_the_workers_fell_behind() -> None:

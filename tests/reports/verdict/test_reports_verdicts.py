@@ -64,7 +64,7 @@ def test_a_skewed_clock_changes_no_verdict_and_is_found(
     offsets = align(skewed.steps()).offsets
     ahead = offsets[f"node-{node}"] - offsets[f"node-{1 - node}"]
     assert ahead == pytest.approx(skew, abs=1e-4)
-    np.testing.assert_allclose(align(skewed.steps()).lag, align(true.steps()).lag, atol=1e-4)
+    np.testing.assert_allclose(align(skewed.steps()).lag(), align(true.steps()).lag(), atol=1e-4)
 
 
 def test_one_rank_or_few_steps_cannot_be_judged() -> None:

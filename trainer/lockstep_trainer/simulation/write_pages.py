@@ -165,7 +165,7 @@ def simulate(
     if folder.exists():
         raise ValueError(f"job id {job_id!r} is in use under {root}/jobs; choose another")
     _check_free_memory(simulation, root)
-    identities = _identities(simulation, job_id, cluster, project)
+    identities = list_identities(simulation, job_id, cluster, project)
     writers = _create_pages(root, folder, identities, simulation.rows)
     return _Run(simulation, folder, writers, clock_ns, sleep).run()
 
@@ -202,9 +202,10 @@ def _check_free_memory(simulation: Simulation, root: Path) -> None:
         )
 
 
-def _identities(
+def list_identities(
     simulation: Simulation, job_id: str, cluster: str, project: str
 ) -> Iterator[RankIdentity]:
+    """The ranks of a simulated job."""
     mesh = simulation.mesh
     for rank, node in enumerate(simulation.nodes):
         yield RankIdentity(

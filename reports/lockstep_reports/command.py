@@ -16,6 +16,7 @@ from lockstep_records.text.printable import printable
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
 from lockstep_reports.readers import ADDRESSES, ReadOptions, read_source
+from lockstep_reports.readers.engine import ENGINES, find_engine
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window, cut_before, cut_inside, parse_bound
 from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options, write_board
@@ -70,6 +71,19 @@ _BASELINE = "baseline"
     " SOURCE, where that is one.",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="Where the parts of an archive are read: in this process, or by a Ray, whose workers need"
+    " Lockstep and the same address of the archive.",
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="The Ray; default that of RAY_ADDRESS, or one on this machine for this report alone.",
+)
+@click.option(
     "--board",
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for a snapshot of the job's board over the time of the report, drawn from the"
@@ -88,6 +102,8 @@ def report(  # one parameter per option
     rates: Path | None,
     zone: tzinfo,
     signs_from: str | None,
+    engine: str,
+    address: str | None,
     board: Path | None,
     **formats: Path | None,
 ) -> None:
@@ -106,6 +122,7 @@ def report(  # one parameter per option
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, signs_from=signs_from)
         options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
+        options = replace(options, engine=find_engine(engine, address))
         pricing = Pricing(read_rate_card(rates), zone, price_per_gpu_hour)
         make = partial(make_document, pricing=pricing)
         name, document = _make(source, against, options, make)

@@ -6,6 +6,7 @@ and ``ranks.parquet`` once the attempt has ended.
 """
 
 import re
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,6 +17,8 @@ MAX_MANIFEST_BYTES = 16 << 20
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 EVENTS, MANIFEST, RANKS = "events.jsonl", "manifest.json", "ranks"
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+MAX_ROWS = 1 << 22
+"""Of a file, all ranks together, so that a report can hold it."""
 TableName = Literal["steps", "operations", "ranks"]
 
 
@@ -25,7 +28,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     table: TableName
     first_row: Count
     end_row: Count
-    rows: Count
+    rows: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
     size_bytes: Count
     first_step: int = 0
     last_step: int = -1
@@ -75,6 +78,9 @@ def decode_manifest(data: bytes, job_id: str, folder: str) -> Manifest:
     for number, part in manifest.attempts.items():
         if not _ATTEMPT.fullmatch(number):
             raise ValueError(f"attempt {number!r} is not a number")
+        spans = sorted((s.table, s.first_row, s.end_row) for s in part.stretches)
+        if any(s[0] == t[0] and t[1] < s[2] for s, t in pairwise(spans)):
+            raise ValueError(f"two files of attempt {number} have the same rows")
         if any(rank >= part.world_size for rank in part.ranks):
             raise ValueError(f"attempt {number} has a rank outside its {part.world_size:,}")
     return manifest

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
 
 from lockstep_records.archive import manifest
 from lockstep_records.archive.tables import SECTIONS, check_columns
@@ -30,7 +31,7 @@ _TRIES = 5
 _WAIT_SECONDS = 0.25
 """Before the second try; each further one waits twice as long, up to four seconds in all."""
 _MAX_NODES = 1 << 17
-_MAX_RANKS_BYTES, _MAX_TABLE_BYTES = 64 << 20, 1 << 30
+_MAX_RANKS_BYTES, _MAX_UNPACKED_RANKS, _MAX_TABLE_BYTES = 64 << 20, 256 << 20, 1 << 30
 Result = TypeVar("Result")
 
 
@@ -95,9 +96,7 @@ class JobArchive:
 
     def read(self, path: str, begin: int, end: int) -> bytes:
         """Bytes of a file of the job; raises FileNotFoundError and ArchiveError."""
-        data: bytes = self._ask(
-            path, lambda: self._files.cat_file(self._path(path), start=begin, end=end)
-        )
+        data: bytes = self._ask(path, lambda: self._read(self._path(path), begin, end))
         self.fetched_bytes += len(data)
         return data
 
@@ -129,6 +128,13 @@ class JobArchive:
         except FileNotFoundError as error:
             raise ArchiveError(f"{path} is not there") from error
         return _parse(path, pa.BufferReader(data))
+
+    def _read(self, path: str, begin: int, end: int) -> Any:
+        # On a file system a name may be that of a pipe, which waits for ever.
+        is_local = isinstance(self._files, LocalFileSystem)
+        if is_local and self._files.info(path)["type"] != "file":
+            raise ArchiveError(f"{path} is no file")
+        return self._files.cat_file(path, start=begin, end=end)
 
     def _path(self, path: str) -> str:
         return f"{self.folder}/{path}" if path else self.folder
@@ -209,10 +215,11 @@ def _parse(
                 except ValueError as error:
                     raise ArchiveError(f"{path} {error}") from error
             groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
-            if (size := sum(group.total_byte_size for group in groups)) > _MAX_TABLE_BYTES:
-                raise ArchiveError(
-                    f"{path} unpacks to {size:,} bytes, at most {_MAX_TABLE_BYTES:,}"
-                )
+            most = _MAX_UNPACKED_RANKS if stretch is None else _MAX_TABLE_BYTES
+            if (size := sum(group.total_byte_size for group in groups)) > most:
+                raise ArchiveError(f"{path} unpacks to {size:,} bytes, at most {most:,}")
+            if len(set(schema.names)) < len(schema.names):
+                raise ArchiveError(f"{path} has two columns of one name")
             chosen = [name for name in columns or schema.names if name in schema.names]
             numbers = range(metadata.num_row_groups)
             inside = [number for number in numbers if _has_steps(metadata, number, steps)]

@@ -110,6 +110,8 @@ class ColumnWriter:
         while not part.is_complete and (span := _next_span(pages, part.end_row, has_ended)):
             self._take(len(pages) * len(span) * ROW.size)
             part = self._write_stretch(folder, part, pages, span)
+            # Of a node that dies this is all that tells whose rows these are.
+            self._write_ranks(folder, ranks)
             self._save(manifest := _with_part(manifest, attempt.name, part))
         if has_ended and not part.is_complete:
             self._write_ranks(folder, ranks)

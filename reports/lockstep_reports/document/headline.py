@@ -242,16 +242,22 @@ def _who_was_slow(analysis: StepAnalysis) -> Finding:
         )
         is_little = (analysis.slow_lost_ratio or 0.0) < MIN_SHARE
         beyond = " by more than 1 % of the run" if is_little else " beyond what a busy host makes"
-        return Finding("nobody", f"Nobody was slow{beyond}.", (remark,))
+        return Finding("nobody", f"{_nobody(analysis.steps)} was slow{beyond}.", (remark,))
     if not len(analysis.steps.numbers) and analysis.outcome != "running" and analysis.recording.end:
         return Finding("unknown", "No step was completed.")
     evidence = analysis.verdict.evidence[:1]
     if analysis.verdict.kind == "nobody":
-        return Finding("nobody", "Nobody was slow.", evidence)
+        return Finding("nobody", f"{_nobody(analysis.steps)} was slow.", evidence)
     if analysis.verdict.cause == "hang":
         return Finding("hung", "The job hangs; which rank holds it up is not recorded.", evidence)
     why = _NO_PHASE if sees_no_phase(analysis) else "Cannot tell who was slow."
     return Finding("unknown", why, evidence)
+
+
+def _nobody(steps: Steps) -> str:
+    if not steps.missing_ranks:
+        return "Nobody"
+    return f"Nobody of the {len(steps.members):,} ranks of {steps.world_size:,} that were read"
 
 
 def sees_no_phase(analysis: StepAnalysis) -> bool:

@@ -62,6 +62,7 @@ _NO_ROWS, _NO_BRIEF = np.empty(0, dtype=_FULL), np.empty(0, dtype=_BRIEF)
 _MAX_SIDE_BYTES = 256 << 10
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _MAX_SENTENCES = 5
+_MAX_CELLS = 1 << 27  # 512 MiB a matrix: of 100,000 ranks 1,342 steps
 _STATE = ("steps", "step")
 _PERIODIC = (
     "allocator_retries", "loader_workers", "batches_ahead", "sync_rounds", "independent_rounds",
@@ -91,6 +92,8 @@ def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
     """An attempt of a job of an archive; raises as ``ReaderModule.read``."""
     contents = _Contents(archive, options.engine or run_here)
     if not contents.attempts:
+        if contents.losses:
+            raise ValueError(f"{archive.folder} cannot be read: {contents.losses[0]}")
         raise ValueError(
             f"{archive.folder} holds no job of an archive; give URL/jobs/JOB_ID, as in"
             " s3://bucket/jobs/4242"
@@ -180,7 +183,7 @@ def _read_attempt(
     joined: tuple[Steps, tuple[Page, ...]] | None = None
     while source.pages and joined is None:
         num_losses = len(contents.losses)
-        joined = join([source], list(notes), window=window)
+        joined = join([source], list(notes), _MAX_CELLS, window)
         if len(contents.losses) > num_losses:
             # A file that was there in the survey is not any more: who has lost too much by that?
             joined = None
@@ -188,10 +191,13 @@ def _read_attempt(
     losses = contents.losses[: contents.num_common] + contents.losses[num_before:]
     if joined is None:
         why = [*losses, *notes, "no rank has left a page"][0]
-        raise NoStepsError(f"attempt {folder.name} of {contents.archive.folder}: {why}")
+        text = f"attempt {folder.name} of {contents.archive.folder}: {why}"
+        # Of steps that cannot be read nobody may say that there were none.
+        is_unread = any(part.stretches for _, part in contents.parts(int(folder.name)))
+        raise ValueError(text) if is_unread else NoStepsError(text)
     if losses or source.share < 1:
-        parts, share = plural(len(losses), "part"), percent(source.share)
-        count = f"{parts} of the archive could not be read; it gives {share} of the ranks' steps"
+        count = f"The archive gives {percent(source.share)} of the ranks' steps"
+        count += f"; {plural(len(losses), 'part')} of it could not be read" if losses else ""
         losses = [*losses[:_MAX_SENTENCES], count]
     steps, pages = joined
     return replace(steps, notes=(*steps.notes, *(f"{loss}." for loss in losses))), pages
@@ -277,8 +283,12 @@ class _AttemptSource:
         self._attempt = int(folder.name)
         self._nodes = [_Node(name, part.stretches) for name, part in contents.parts(self._attempt)]
         self._ranks: set[int] = set()
-        self._read_ranks([name for name, p in contents.parts(self._attempt) if p.is_complete])
+        parts = list(contents.parts(self._attempt))
+        self._read_ranks([name for name, part in parts if part.is_complete])
         self._read_pages()
+        # Of a node that died there is what its ranks were when its last rows were packed.
+        dead = {node.name for node in self._nodes if node.stretches and not node.pages}
+        self._read_ranks([name for name, part in parts if name in dead and not part.is_complete])
         self._reader, self.share = _NodeReader(contents.archive, self._attempt), 1.0
         self.survey_again()
 
@@ -369,7 +379,6 @@ class _AttemptSource:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
         strided = any(page.periodic.get("device_stride") for page in self.pages)
         names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, Rows]()
-        num_read, num_steps = 0, 0
         shares: dict[int, float] = {}
         for node, surveyed in self._ask_nodes(partial(self._reader.survey, names)):
             # Most ranks have the same steps.
@@ -377,7 +386,6 @@ class _AttemptSource:
             for page, rows in zip(node.pages, surveyed, strict=True):
                 steps = page.state["steps"]
                 shares[page.identity["rank"]] = len(rows) / max(1, steps)
-                num_read, num_steps = num_read + min(len(rows), steps), num_steps + steps
         least = _LEAST_SHARE * max(shares.values(), default=0.0)
         lost = {rank for rank, share in shares.items() if share < least}
         if lost:
@@ -390,7 +398,15 @@ class _AttemptSource:
                 kept = [pair for pair in pairs if pair[0].identity["rank"] not in lost]
                 node.pages, node.surveyed = [pair[0] for pair in kept], [pair[1] for pair in kept]
         self._nodes = [node for node in self._nodes if node.pages]
-        self.share = num_read / num_steps if num_steps else 1.0
+        counts = [page.state["steps"] for page in self.pages]
+        num_read = sum(
+            min(1.0, shares[page.identity["rank"]]) * page.state["steps"] for page in self.pages
+        )
+        if self.pages and self._contents.losses:
+            # Whoever is not read may have done as much as any other.
+            num_missing = self.pages[0].identity["world_size"] - len(counts)
+            counts.append(max(counts) * num_missing)
+        self.share = num_read / sum(counts) if sum(counts) else 1.0
 
 
 def _trim(rows: Rows, dtype: np.dtype[np.void]) -> Rows:

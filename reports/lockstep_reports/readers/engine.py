@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-EngineName = Literal["local", "ray"]
+ENGINES = ("local", "ray")
 STREAMS = 16
 """Files fetched at once: a store answers each after tens of milliseconds."""
 _PARTS_OF_TASK = 32
@@ -41,11 +41,15 @@ def run_here(
         )
 
 
-def connect_ray(address: str | None) -> Engine:
-    """An engine of a Ray cluster, or of one that is started here; ValueError where there is none.
+def find_engine(name: str, address: str | None) -> Engine | None:
+    """An engine by its name, None for ``local``; ValueError where there is none.
 
-    A task whose worker dies is run again by another one.
+    A Ray runs a task again whose worker died.
     """
+    if name == "local":
+        if address is not None:
+            raise ValueError("--address is that of a Ray; add --engine ray, or leave it out")
+        return None
     try:
         ray: Any = import_module("ray")
     except ImportError as error:

@@ -1,6 +1,7 @@
 """A report on a job of an archive says what one on its pages says, as far as the archive goes."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -163,6 +164,24 @@ def as_text(path: Path) -> None:
     resize(path)
 
 
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def fill_up(path: Path) -> None:
+    table = pq.read_table(path)
+    texts = pa.array([bytes(1 << 28)] * len(table), pa.binary())
+    at = table.column_names.index("stderr")
+    pq.write_table(table.set_column(at, "stderr", texts), path, use_dictionary=False)
+
+
+def double_column(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("step", table["step"]), path)
+    resize(path)
+
+
 def resize(path: Path) -> None:
     """The manifest is right about the size of a file that was written anew."""
     size = path.stat().st_size
@@ -206,11 +225,16 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "the ranks are cut off": ("ranks.parquet", truncate, "ranks.parquet is damaged"),
     "the ranks are gone": ("ranks.parquet", Path.unlink, "is not there"),
     "the manifest promises more rows": (
-        "steps-*", edit_stretches(lambda _: {"rows": 1 << 40}), "its manifest"),
+        "steps-*", edit_stretches(lambda each: {"rows": 2 * each["rows"]}), "its manifest"),
     "the manifest promises a larger file": (
         "steps-*", edit_stretches(lambda _: {"size_bytes": 1 << 40}), "cut off"),
     "the manifest hides the rows": (
         "steps-*", edit(lambda part: part.update(stretches=[])), "less than half of the steps"),
+    "the manifest names a file twice": (
+        "steps-*", edit(lambda part: part["stretches"].append(part["stretches"][0])), "same rows"),
+    "the file is a pipe": ("steps-*", make_pipe, "is no file"),
+    "the ranks are a bomb": ("ranks.parquet", fill_up, "unpacks to"),
+    "a column is there twice": ("steps-*", double_column, "two columns of one name"),
     "the manifest names a file elsewhere": (
         "steps-*", edit_stretches(lambda _: {"first_row": 7}), "is not there"),
     "the manifest has a rank outside the world": (

@@ -36,8 +36,11 @@ START_NS = time.monotonic_ns()
 def rows_by_rank(simulation: Simulation, first: int, stop: int) -> np.ndarray:
     """Rows of some ranks [ranks, steps]."""
     rows = np.zeros((stop - first, simulation.steps), dtype_of(ROW))
-    known = ("first_arrival_ns", "last_arrival_ns", "loss")
-    rows["present"], rows["tokens"] = sum(ROW.presence[name] for name in known), simulation.tokens
+    optional = ("first_arrival_ns", "last_arrival_ns", "loss")
+    rows["present"], rows["tokens"] = (
+        sum(ROW.presence[name] for name in optional),
+        simulation.tokens,
+    )
     for column, step in enumerate(simulate_steps(simulation)):
         part = rows[:, column]
         part["number"], part["step"], part["loss"] = column, step.number, step.loss
@@ -113,7 +116,13 @@ def make(num_ranks: int, folder: Path) -> None:
 def report(source: str, *options: str) -> None:
     """Prints verdict, time and memory of the command, and whose load was beside it."""
     load, begin = os.getloadavg()[0], time.monotonic()
-    command = [Path(sys.executable).with_name("lockstep"), "report", source, "--html", "/dev/null"]
+    command = [
+        str(Path(sys.executable).with_name("lockstep")),
+        "report",
+        source,
+        "--html",
+        "/dev/null",
+    ]
     done = subprocess.run([*command, "--json", "-", *options], stdout=subprocess.PIPE, check=True)
     seconds, usage = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     verdict = json.loads(done.stdout)["verdict"]

@@ -97,7 +97,7 @@ def _is_same(first: float, second: float) -> bool:
     return first == second or (math.isnan(first) and math.isnan(second))
 
 
-def without_copies(values: Matrix) -> Matrix | float:
+def shorten_constant(values: Matrix) -> Matrix | float:
     """A number where all values are that, or all unknown; else the values."""
     first = float(values.flat[0]) if values.size else math.nan
     same = np.isnan(values) if math.isnan(first) else values == first

@@ -116,16 +116,13 @@ def report(  # one parameter per option
     """
     try:
         source = source or _find_newest()
-        paths = {name: path for name, path in formats.items() if path}
-        outputs = Outputs(paths=paths, board=board)
-        # A source that is a Prometheus knows the nodes too.
+        outputs = Outputs(paths={n: path for n, path in formats.items() if path}, board=board)
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, signs_from=signs_from)
-        options = replace(options, window=_parse_window(first, last, now=options.now_seconds))
-        options = replace(options, engine=find_engine(engine, address))
-        pricing = Pricing(read_rate_card(rates), zone, price_per_gpu_hour)
-        make = partial(make_document, pricing=pricing)
-        name, document = _make(source, against, options, make)
+        window = _parse_window(first, last, now=options.now_seconds)
+        options = replace(options, window=window, engine=find_engine(engine, address))
+        prices = Pricing(read_rate_card(rates), zone, price_per_gpu_hour)
+        name, document = _make(source, against, options, partial(make_document, pricing=prices))
         _write(document, _add_default_page(outputs, name), signs_from)
     except (ValueError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error

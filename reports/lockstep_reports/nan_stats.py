@@ -34,7 +34,7 @@ def _unknown(values: Matrix, axis: int | None) -> Matrix:
 
 def median(values: Matrix, axis: int | None = None) -> Matrix:
     """Median over an axis, or over all."""
-    return _by_lanes(_median_of_ordered, values, axis)
+    return _reduce_lanes(_median_of_ordered, values, axis)
 
 
 def _median_of_ordered(ordered: Matrix, counts: Integers) -> Matrix:
@@ -49,7 +49,7 @@ def mean(values: Matrix, axis: int | None = None) -> Matrix:
 
 def quantile(values: Matrix, share: float, axis: int | None = None) -> Matrix:
     """Quantile over an axis, or over all; ``share`` 0.25 is the lower quartile."""
-    return _by_lanes(partial(_quantile_of_ordered, share), values, axis)
+    return _reduce_lanes(partial(_quantile_of_ordered, share), values, axis)
 
 
 def _quantile_of_ordered(share: float, ordered: Matrix, counts: Integers) -> Matrix:
@@ -63,7 +63,7 @@ def _quantile_of_ordered(share: float, ordered: Matrix, counts: Integers) -> Mat
     return np.asarray(np.where(part < _HALF, from_lower, from_upper))
 
 
-def _by_lanes(
+def _reduce_lanes(
     function: Callable[[Matrix, Integers], Matrix], values: Matrix, axis: int | None
 ) -> Matrix:
     """A function of the values in order along an axis and of how many are known [...].

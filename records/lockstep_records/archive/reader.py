@@ -133,7 +133,7 @@ class JobArchive:
         # On a file system a name may be that of a pipe, which waits for ever.
         is_local = isinstance(self._files, LocalFileSystem)
         if is_local and self._files.info(path)["type"] != "file":
-            raise ArchiveError(f"{path} is no file")
+            raise ArchiveError(f"{path} is not a regular file")
         return self._files.cat_file(path, start=begin, end=end)
 
     def _path(self, path: str) -> str:

@@ -395,8 +395,11 @@ class _AttemptSource:
             )
             for node in self._nodes:
                 pairs = zip(node.pages, node.surveyed, strict=True)
-                kept = [pair for pair in pairs if pair[0].identity["rank"] not in lost]
-                node.pages, node.surveyed = [pair[0] for pair in kept], [pair[1] for pair in kept]
+                remaining = [pair for pair in pairs if pair[0].identity["rank"] not in lost]
+                node.pages, node.surveyed = (
+                    [pair[0] for pair in remaining],
+                    [pair[1] for pair in remaining],
+                )
         self._nodes = [node for node in self._nodes if node.pages]
         counts = [page.state["steps"] for page in self.pages]
         num_read = sum(

@@ -1,7 +1,7 @@
 """From rows of pages to matrices [ranks, steps], with how long a loop slept or had no core."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.page.layout import EXTRAS, ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page
-from lockstep_reports.arrays import Integers, Matrix, without_copies
+from lockstep_reports.arrays import Integers, Matrix, shorten_constant
 
 QUEUED, STOPPED, COLLECTION = "run_queue_seconds", "stopped_seconds", "collection_seconds"
 WAITS = {
@@ -70,13 +70,12 @@ class Question(NamedTuple):
             values = _column(pages, counts, rows, name)
             if is_right is not None and name in _BY_CLOCK:
                 values = np.where(is_right, values, np.nan)
-            if is_whole:
-                part[name] = without_copies(values.astype(kind, copy=False).reshape(shape))
-                continue
-            cells = np.full(shape, np.nan, kind)
-            # Of a step that was written twice the last row counts.
-            cells[row, column] = values[is_inside]
-            part[name] = without_copies(cells)
+            cells: Any = values.reshape(shape).astype(kind) if is_whole else None
+            if not is_whole:
+                # Of a step that was written twice the last row counts.
+                cells = np.full(shape, np.nan, kind)
+                cells[row, column] = values[is_inside]
+            part[name] = shorten_constant(cells)
         return part
 
 
@@ -140,7 +139,9 @@ def _wall(pages: Sequence[Page], counts: Integers, monotonic_ns: Integers) -> Ma
     """Monotonic times as wall clock seconds [rows]; NaN where the clock is damaged."""
     created = [page.identity["start_monotonic_ns"] for page in pages]
     births = [page.wall_seconds(ns) for page, ns in zip(pages, created, strict=True)]
-    since_created = (monotonic_ns.astype(np.float64) - np.repeat(np.float64(created), counts)) / 1e9
+    since_created = (
+        monotonic_ns.astype(np.float64) - np.repeat(np.array(created, np.float64), counts)
+    ) / 1e9
     wall = np.repeat(births, counts) + since_created
     low, high = _WALL_RANGE
     return np.where((wall > low) & (wall < high), wall, np.nan)

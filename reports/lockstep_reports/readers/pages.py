@@ -45,7 +45,7 @@ _SHARED_FIELDS = ("job_id", "cluster", "project", "attempt", "world_size")
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
 _WHOLE, _ROUNDS = Window(), ("sync_rounds", "independent_rounds")
-_SAID = re.compile(f".*({re.escape(ERROR_SUFFIX)}|{re.escape(OUTPUT_SUFFIX)})")
+_SIDE_FILE = re.compile(f".*({re.escape(ERROR_SUFFIX)}|{re.escape(OUTPUT_SUFFIX)})")
 _LEFT_OUT = "Left out: "
 _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 
@@ -188,7 +188,9 @@ def _build(
         copied |= {"blocked": None, "host_bound": matrices["host_bound_seconds"]}
     if not any(page.periodic["collection_seconds"] for page in pages):
         copied["collection"] = zeros(matrices["seconds"].shape)
-    names = frozenset(chain.from_iterable(map(_list_said, {page.path.parent for page in pages})))
+    names = frozenset(
+        chain.from_iterable(map(_list_side_files, {page.path.parent for page in pages}))
+    )
     seconds = float(np.nansum(matrices["seconds"]))
     copied["queued_ratio"] = float(np.nansum(matrices[QUEUED])) / seconds if seconds else 0.0
     return Steps(
@@ -265,8 +267,8 @@ def _check_same_world(pages: Sequence[Page]) -> None:
             )
 
 
-def _list_said(folder: Path) -> Iterator[str]:
-    return scan_foreign(folder, _SAID, MAX_ENTRIES)
+def _list_side_files(folder: Path) -> Iterator[str]:
+    return scan_foreign(folder, _SIDE_FILE, MAX_ENTRIES)
 
 
 def _member(page: Page, names: AbstractSet[str]) -> Member:

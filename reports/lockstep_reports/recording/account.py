@@ -298,24 +298,17 @@ def _hidden_waits(
     ``others`` are planned work, what the host took, and time in no phase, in the same way.
     """
     *held, unknown = others
-    asleep = steps.blocked
-
-    def measure_idle(rows: slice) -> Matrix:
-        if asleep is None:
-            return unknown[rows]
-        sleep = np.maximum(np.nan_to_num(asleep[rows]) - own["data"][rows], 0.0)
-        return unknown[rows] + np.minimum(sleep, total_of(own[name][rows] for name in MAY_WAIT))
-
     # A few ranks at a time: what only leads to a number of each rank or step is never whole.
     blocks = list(blocks_of_rows(waited))
-    if not any(np.any(measure_idle(rows) > 0) for rows in blocks):
+    if not any(np.any(_idle(steps, own, unknown, rows) > 0) for rows in blocks):
         return np.zeros_like(waited)
     longest = nan_stats.number(nan_stats.highest(nan_stats.median(waited, axis=1), axis=0)) or 0.0
     usually = longest >= MIN_WAIT_RATIO * (nan_stats.median_number(steps.seconds) or 0.0)
 
     def measure(rows: slice) -> tuple[Matrix, Matrix, Matrix]:
         """Idle time, other time, and the same without what a rank does for the next step."""
-        idle, planned = measure_idle(rows), [each[rows] for each in held]
+        idle = _idle(steps, own, unknown, rows)
+        planned = [each[rows] for each in held]
         firm = total_of([*(each[rows] for each in own.values()), *planned, unknown[rows]]) - idle
         late = np.nan_to_num(total_of(planned[: len(PLANNED_PHASES)]))
         # What a rank does after its last collective is waited for in the next step.
@@ -326,10 +319,17 @@ def _hidden_waits(
     for rows in blocks:
         for index, each in enumerate(measure(rows)[1:]):
             highest[index] = np.fmax(highest[index], np.fmax.reduce(each))
-    hidden = np.empty_like(waited)
-    most = highest.astype(waited.dtype)
+    hidden, most = np.empty_like(waited), highest.astype(waited.dtype)
     for rows in blocks:
         idle, *works = measure(rows)
         longer = np.fmax(*(high - each for high, each in zip(most, works, strict=True)))
         np.clip(np.nan_to_num(longer - waited[rows]), 0.0, np.nan_to_num(idle), out=hidden[rows])
     return hidden
+
+
+def _idle(steps: Steps, own: Mapping[str, Matrix], unknown: Matrix, rows: slice) -> Matrix:
+    """Time in no phase, and sleep that may be a wait: seconds, [some ranks, steps]."""
+    if steps.blocked is None:
+        return unknown[rows]
+    sleep = np.maximum(np.nan_to_num(steps.blocked[rows]) - own["data"][rows], 0.0)
+    return unknown[rows] + np.minimum(sleep, total_of(own[name][rows] for name in MAY_WAIT))

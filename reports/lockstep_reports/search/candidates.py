@@ -336,10 +336,10 @@ def _is_waited_for(scores: Scores, candidate: Candidate, seen: _Seen) -> bool:
     """
     late, stretch = candidate.late, candidate.stretch
     least = _WAITED_SHARE * nan_stats.median(candidate.margin[late])
-    place = (*candidate.rows, stretch.first, stretch.last)
-    if place not in seen:
-        seen[place] = list(_measure_waits(scores, candidate))
-    return any(nan_stats.median(each[: len(late)][late]) >= least for each in seen[place])
+    ranks_and_steps = (*candidate.rows, stretch.first, stretch.last)
+    if ranks_and_steps not in seen:
+        seen[ranks_and_steps] = list(_measure_waits(scores, candidate))
+    return any(nan_stats.median(each[: len(late)][late]) >= least for each in seen[ranks_and_steps])
 
 
 def _measure_waits(scores: Scores, candidate: Candidate) -> Iterator[Matrix]:

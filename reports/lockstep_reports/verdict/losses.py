@@ -111,9 +111,7 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     height, lateness = _append_the_end(account, scores)
     in_episode = np.zeros(lateness.shape, dtype=bool)
     for episode in episodes:
-        inside = np.ix_(
-            np.isin(steps.ranks, episode.ranks), range(*_span_of(episode).indices(len(lateness[0])))
-        )
+        inside = np.isin(steps.ranks, episode.ranks), _span_of(episode)
         in_episode[inside] = lateness[inside] > 0
     threshold, least, num_own = scores.threshold, scores.noise_threshold, len(account.own)
     # By the host or planned work, in a step or the one before.

@@ -111,7 +111,8 @@ def test_finished_stretches_become_columns_while_a_job_runs_and_replace_its_page
     live = {"0/rank-00000.page", "0/rank-00001.page", "events.jsonl"}
     stretch = "nodes/written-by-the-rank/0/steps-000000000000.parquet"
     first = {path.removeprefix("/columns/jobs/job/") for path in files.find("/columns/jobs")}
-    assert first == live | {stretch, "nodes/written-by-the-rank/manifest.json"}
+    ranks = stretch.replace("steps-000000000000", "ranks")
+    assert first == live | {stretch, ranks, "nodes/written-by-the-rank/manifest.json"}
     before = files.cat_file(f"/columns/jobs/job/{stretch}")
     for page in pages:
         write_rows(page, 11, 4)

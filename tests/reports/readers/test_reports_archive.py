@@ -232,11 +232,12 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "steps-*", edit(lambda part: part.update(stretches=[])), "less than half of the steps"),
     "the manifest names a file twice": (
         "steps-*", edit(lambda part: part["stretches"].append(part["stretches"][0])), "same rows"),
-    "the file is a pipe": ("steps-*", make_pipe, "is no file"),
+    "the file is a pipe": ("steps-*", make_pipe, "is not a regular file"),
     "the ranks are a bomb": ("ranks.parquet", fill_up, "unpacks to"),
     "a column is there twice": ("steps-*", double_column, "two columns of one name"),
     "the manifest names a file elsewhere": (
-        "steps-*", edit_stretches(lambda _: {"first_row": 7}), "is not there"),
+        "steps-*", edit_stretches(lambda each: {"first_row": each["first_row"] + 7}),
+        "is not there"),
     "the manifest has a rank outside the world": (
         "steps-*", edit(lambda part: part.update(ranks=[1 << 30])), "outside its 8"),
     "the manifest is of another job": (

@@ -351,7 +351,7 @@ class LedgerImpaired(Condition):
     """
 
     window: Window
-    above_seconds: Annotated[float, number(0, 60)]
+    above_seconds: Annotated[float, number(0, ledger.COMMIT_DURATION.buckets[-1])]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Ledgers by their address."""
@@ -364,7 +364,8 @@ class LedgerImpaired(Condition):
         letters = f"delta({select(ledger.DEAD_LETTERS)}[{window}])"
         aside = select(ledger.JOBS_ASIDE)
         commits = histogram_quantile(_QUANTILE, ledger.COMMIT_DURATION, window, _INSTANCE)
-        slow = f"{commits} > {self.above_seconds:g}"
+        # Of what lies beyond the last bucket the quantile is that bucket's bound.
+        slow = f"{commits} >= {self.above_seconds:g}"
         grown = " or ".join(f"{sign} > 0" for sign in (refused, failed, letters, aside))
         return by("group", f"{grown} or {slow}", _INSTANCE)
 

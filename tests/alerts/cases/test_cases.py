@@ -59,9 +59,10 @@ def test_an_overlay_gets_tests_of_its_own_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.promtool
-def test_an_agent_is_missed_by_every_inventory_in_every_case(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["TrainAgentDown", "TrainLedgerImpaired"])
+def test_alerts_of_many_reasons_fire_in_every_case(name: str, tmp_path: Path) -> None:
     spec = read_spec(spec_path(), Duration("60s"))
-    [alert] = (each for each in spec.alerts if each.name == "TrainAgentDown")
+    [alert] = (each for each in spec.alerts if each.name == name)
     write_files(tmp_path, render(spec, Delivery()))
     tests = {
         "rule_files": [alert.area.rules_file],

@@ -1,6 +1,7 @@
 """The rows of the game day are read as declared, and its judge passes nothing but the expected."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from lockstep_cli.gameday import results
+from lockstep_cli.gameday import command, results
 from lockstep_cli.gameday.actions import missing
 from lockstep_cli.gameday.command import gameday
 from lockstep_cli.gameday.judge import evaluate, judge
@@ -77,6 +78,7 @@ def test_what_is_expected_passes(row: Row) -> None:
     ("make", "column"),
     [
         (lambda: observed(ticket(at=161.0)), "alerts"),
+        (lambda: observed(ticket(at=99.0)), "alerts"),
         (lambda: observed(ticket(rank="2")), "alerts"),
         (lambda: observed(ticket(severity="critical")), "alerts"),
         (lambda: observed(ticket(), ticket(at=150.0)), "notified"),
@@ -145,16 +147,50 @@ def test_what_is_not_run_is_never_passed_and_all_files_show_it(row: Row, tmp_pat
     assert "no &lt;compiler&gt;" in texts[".html"]
 
 
-def test_an_unknown_row_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text(json.dumps({}))
-    done = CliRunner().invoke(gameday, ["--only", "F99"])
-    assert (done.exit_code, "f99" in done.output, "gameday --list" in done.output) == (
-        2,
-        True,
-        True,
-    )
-    done = CliRunner().invoke(gameday, ["--only", "F1", "--keep", str(tmp_path)])
-    assert (done.exit_code, "no game day wrote" in done.output) == (2, True)
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--only", "F99,f1"], "F99: unknown"),
+        (["--only", ","], "no row is named"),
+        (["--only", ""], "no row is named"),
+        (["--only", "F1", "--junit", "/nowhere/a.xml"], "/nowhere/a.xml: its folder"),
+        (["--only", "F1", "--ranks", "16", "--parallel", "1"], "GB are needed"),
+        (["--only", "F1"], "no game day wrote"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+) -> None:
+    monkeypatch.setattr(command, "_free_gigabytes", lambda: 4.0)
+    (tmp_path / "mine").write_text("")
+    done = CliRunner().invoke(gameday, [*words, "--keep", str(tmp_path)])
+    assert (done.exit_code, says in done.output) == (2, True), done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_help_names_rows_that_exist() -> None:
+    [example] = re.findall(r"such as\s+(\S+)\.", CliRunner().invoke(gameday, ["--help"]).output)
+    assert CliRunner().invoke(gameday, ["--list", "--only", example]).exit_code == 0
+
+
+def test_a_row_that_breaks_fails_and_the_next_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, junit = tmp_path / "out", tmp_path / "a.xml"
+    page = {"receiver": "pager", "status": "firing", "time": "2026-11-28T00:00:00+00:00"}
+    alerts = [{"status": "firing", "labels": {"alertname": "Fire", "cluster": "elsewhere"}}]
+
+    def play(_stage: Stage, row: Row) -> Observed:
+        (keep / "stack").mkdir(exist_ok=True)
+        (keep / "stack" / "pages.jsonl").write_text(json.dumps(page | {"alerts": alerts}) + "\n")
+        return {}[row.row]
+
+    monkeypatch.setattr(command, "_play", play)
+    monkeypatch.setattr(Stage, "_start", lambda _: None)
+    words = ["--only", "F1", "--keep", str(keep), "--junit", str(junit)]
+    done = CliRunner().invoke(gameday, words, standalone_mode=False)
+    assert (done.return_value, junit.read_text().count("KeyError: ")) == (1, 2)
+    assert "pager also received Fire of 'elsewhere'" in done.output
 
 
 def test_a_pair_is_of_one_cluster_and_each_row_is_judged_by_its_own_alerts(tmp_path: Path) -> None:

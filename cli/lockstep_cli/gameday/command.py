@@ -1,14 +1,17 @@
 """Makes every failure for real on this machine, and judges what people are told of it."""
 
+import math
+import os
 import queue
 import random
+import re
 import shutil
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from subprocess import SubprocessError
 
 import click
 from rich.console import Console
@@ -19,21 +22,23 @@ from lockstep_cli.gameday.against import against_options
 from lockstep_cli.gameday.judge import judge
 from lockstep_cli.gameday.pairs import draw_pairs
 from lockstep_cli.gameday.results import Result
-from lockstep_cli.gameday.rows import Row, RowError, read_rows
+from lockstep_cli.gameday.rows import SERVERS_GIGABYTES, Row, RowError, read_rows
 from lockstep_cli.gameday.scene import Observed, Scene
 from lockstep_cli.gameday.soak import soak_option
-from lockstep_cli.gameday.stage import Stage, StoppedError, empty
+from lockstep_cli.gameday.stage import Stage, StoppedError, empty, read_notifications
 from lockstep_cli.options import bad_input
+from lockstep_cli.signals import until_signal
 
 _PROGRAMS = (("prometheus",), ("alertmanager", "prometheus-alertmanager"))
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError)
+_ENDED = "the game day was ended before"
+_INTERRUPTED = 130  # as a shell has it
 Group = tuple[Row, ...]
 """Rows that are played at once."""
 
 
 @click.command()
-@click.option("--only", default="", help="Rows or failures, by commas, such as F3,f6-memory.")
+@click.option("--only", help="Rows or failures, by commas, such as F3,f6-allocation.")
 @click.option("--quick", is_flag=True, help="Only the shortest useful rows.")
 @click.option(
     "--pairs",
@@ -48,13 +53,18 @@ Group = tuple[Row, ...]
 @click.option(
     "--strategy", default="ddp", show_default=True, help="Of the jobs, see lockstep train."
 )
-@click.option("--seed", type=int, help="Seed that draws ranks and steps; random when left out.")
+@click.option(
+    "--seed",
+    type=int,
+    default=partial(random.SystemRandom().randrange, 10_000),
+    help="Seed that draws ranks and steps; random when left out.",
+)
 @click.option(
     "--parallel",
     type=click.IntRange(1, 32),
     default=4,
     show_default=True,
-    help="Rows that are played at a time.",
+    help="Rows that are played at a time, where the memory is enough.",
 )
 @click.option(
     "--keep",
@@ -70,13 +80,13 @@ Group = tuple[Row, ...]
 @soak_option
 def gameday(
     *,
-    only: str,
+    only: str | None,
     quick: bool,
     pairs: int,
     is_list: bool,
     ranks: int,
     strategy: str,
-    seed: int | None,
+    seed: int,
     parallel: int,
     keep: Path,
     html: Path | None,
@@ -87,27 +97,43 @@ def gameday(
 
     Exit status 0 if every row that this machine can make came out as it is expected.
     """
-    seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     with bad_input(RowError):
         rows = _select(read_rows(seed, ranks, strategy), only, is_quick=quick)
-        reasons = {row.row: missing(row) for row in rows}
-    groups = _group([row for row in rows if not reasons[row.row]], pairs, seed)
+        lacking = {row.row: Result.not_run(row, why) for row in rows if (why := missing(row))}
+    groups = _group([row for row in rows if row.row not in lacking], pairs, seed)
     if is_list:
         return _list(rows)
-    _refuse_what_is_missing()
+    _refuse_what_is_missing(keep, html, junit, markdown)
+    lanes = _lanes(groups, parallel)
     empty(keep)
-    began = time.monotonic()
-    left_out = [Result.not_run(row, reasons[row.row]) for row in rows if reasons[row.row]]
-    played = left_out * (not pairs) + play_all(groups, keep.resolve(), parallel)
+    began, played = time.monotonic(), list(lacking.values()) * (not pairs)
+    play_all(groups, keep.resolve(), lanes, played)
     document = results.Document(
         seed=seed,
         ranks=ranks,
         strategy=strategy,
         seconds=time.monotonic() - began,
-        results=tuple(sorted(played, key=lambda result: (len(result.failure), result.failure))),
+        results=_add_left(played, groups),
+        strangers=_strangers(keep, groups),
     )
     results.write(document, {".html": html, ".xml": junit, ".md": markdown})
-    return 0 if all(result.holds or result.missing for result in document.results) else 1
+    return _status(document, is_named=bool(only))
+
+
+def _status(document: results.Document, *, is_named: bool) -> int:
+    """0, 1 or 130; what the machine cannot make fails where it was asked for by name."""
+    if any(result.missing == _ENDED for result in document.results):
+        return _INTERRUPTED
+    passes = (result.holds or (result.missing and not is_named) for result in document.results)
+    return int(not all(passes))
+
+
+def _add_left(played: list[Result], groups: Sequence[Group]) -> tuple[Result, ...]:
+    """The results in order, with the rows that were not played to their end."""
+    names = {result.row for result in played}
+    rows = (row for group in groups for row in group if row.row not in names)
+    everything = played + [Result.not_run(row, _ENDED) for row in rows]
+    return tuple(sorted(everything, key=lambda result: (len(result.failure), result.failure)))
 
 
 def _group(rows: list[Row], pairs: int, seed: int) -> Sequence[Group]:
@@ -120,36 +146,72 @@ def _list(rows: list[Row]) -> int:
     return 0
 
 
-def _select(rows: list[Row], only: str, *, is_quick: bool) -> list[Row]:
-    names = {name.strip().lower() for name in only.split(",") if name.strip()}
-    unknown = names - {row.row for row in rows} - {row.failure.lower() for row in rows}
-    if unknown:
-        raise RowError(
-            f"--only {', '.join(sorted(unknown))}: lockstep gameday --list shows the rows"
-        )
+def _select(rows: list[Row], only: str | None, *, is_quick: bool) -> list[Row]:
+    names = {name.strip() for name in (only or "").split(",") if name.strip()}
+    lower = {name.lower(): name for row in rows for name in (row.row, row.failure)}
+    unknown = sorted(name for name in names if name.lower() not in lower)
+    if unknown or (only is not None and not names):
+        text = f"{', '.join(unknown)}: unknown" if unknown else "no row is named"
+        raise RowError(f"--only: {text}; lockstep gameday --list shows the rows")
+    chosen = {lower[name.lower()] for name in names}
     return [
         row
         for row in rows
-        if (not names or {row.row, row.failure.lower()} & names) and (row.quick or not is_quick)
+        if (not chosen or {row.row, row.failure} & chosen) and (row.quick or not is_quick)
     ]
 
 
-def _refuse_what_is_missing() -> None:
+def _refuse_what_is_missing(keep: Path, *files: Path | None) -> None:
     for names in _PROGRAMS:
         if not any(shutil.which(name) for name in names):
             raise click.UsageError(f"{names[-1]} is not on PATH; install it")
+    for file in filter(None, files):
+        if file.parent != keep and not os.access(file.parent, os.W_OK):
+            raise click.UsageError(f"{file}: its folder is not there, or cannot be written")
 
 
-def play_all(groups: Sequence[Group], folder: Path, parallel: int) -> list[Result]:
-    """Plays several groups of rows at a time, those of a group at once."""
-    played = list[Result]()
+def _lanes(groups: Sequence[Group], parallel: int) -> int:
+    """How many groups are played at a time; a usage error where the memory is not enough."""
+    free = _free_gigabytes()
+    need = max((sum(row.gigabytes for row in group) for group in groups), default=0.1)
+    size = len(groups[0]) if groups else 1
+    lanes = int(min(max(1, parallel // size), (free - SERVERS_GIGABYTES) // need))
+    if lanes < 1:
+        raise click.UsageError(
+            f"{free:.1f} GB of memory are free, and {need + SERVERS_GIGABYTES:.1f} GB are needed"
+        )
+    click.echo(f"{free:.1f} GB of memory are free: up to {lanes * size} rows at a time", err=True)
+    return lanes
+
+
+def _free_gigabytes() -> float:
+    match = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(match[1]) * 1024 / 1e9 if match else math.inf
+
+
+def _strangers(folder: Path, groups: Sequence[Group]) -> tuple[str, ...]:
+    """What the pager received of other clusters, a sentence each."""
+    clusters = {row.cluster for group in groups for row in group}
+    return tuple(
+        f"{each.receiver} also received {', '.join(sorted(each.names()))} of "
+        f"{', '.join(map(repr, sorted(each.clusters() - clusters)))}"
+        for each in read_notifications(folder)
+        if each.clusters() - clusters
+    )
+
+
+def play_all(groups: Sequence[Group], folder: Path, lanes: int, played: list[Result]) -> None:
+    """Plays several groups of rows at a time, those of a group at once, and adds their results.
+
+    A signal ends it early.
+    """
     if not groups:
-        return played
+        return
     console = Console(stderr=True, highlight=False)
     console.print(f"starts the stack; evidence: {folder}", markup=False)
-    with Stage(folder, {row.cluster for group in groups for row in group}) as stage:
-        _play_in_lanes(stage, groups, parallel, played, console)
-    return played
+    clusters = {row.cluster for group in groups for row in group}
+    with until_signal(), Stage(folder, clusters) as stage:
+        _play_in_lanes(stage, groups, lanes, played, console)
 
 
 def _play_in_lanes(
@@ -160,8 +222,7 @@ def _play_in_lanes(
     for group in sorted(groups, key=lambda group: -max(row.expected_seconds for row in group)):
         waiting.put(group)
     lane = partial(_play_lane, stage, waiting, played, console)
-    num_lanes = max(1, min(lanes // len(groups[0]), len(groups)))
-    threads = [threading.Thread(target=lane, daemon=True) for _ in range(num_lanes)]
+    threads = [threading.Thread(target=lane, daemon=True) for _ in range(min(lanes, len(groups)))]
     for thread in threads:
         thread.start()
     try:
@@ -184,28 +245,33 @@ def _play(stage: Stage, row: Row) -> Observed:
 def _play_lane(
     stage: Stage, waiting: queue.SimpleQueue[Group], played: list[Result], console: Console
 ) -> None:
-    while not waiting.empty() and not stage.stopped.is_set():
-        play = partial(_play_row, stage, played, console)
-        threads = [threading.Thread(target=play, args=(row,)) for row in waiting.get()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    while not stage.stopped.is_set():
+        try:
+            group = waiting.get_nowait()
+        except queue.Empty:
+            return
+        with ThreadPoolExecutor(len(group)) as pool:
+            ends = [(row, pool.submit(_play_row, stage, console, row)) for row in group]
+        for row, end in ends:
+            error = end.exception()
+            if not isinstance(error, StoppedError):
+                # A row that breaks is one that fails, and the others go on.
+                reason = f"{type(error).__name__}: {error}"
+                result = Result.broken(row, reason) if error else end.result()
+                played.append(result)
+                _print_result(console, result)
 
 
-def _play_row(stage: Stage, played: list[Result], console: Console, row: Row) -> None:
+def _play_row(stage: Stage, console: Console, row: Row) -> Result:
     began = time.monotonic()
     console.print(f"{row.row}: {row.says}", markup=False)
-    try:
-        observed = _play(stage, row)
-        result = Result.of(row, judge(row, observed), time.monotonic() - began)
-    except StoppedError:
-        return
-    except (*_BROKEN, click.ClickException, SubprocessError) as error:
-        result = Result.broken(row, f"{type(error).__name__}: {error}")
-    played.append(result)
+    findings = judge(row, _play(stage, row))
+    return Result.of(row, findings, time.monotonic() - began)
+
+
+def _print_result(console: Console, result: Result) -> None:
     word = "ok" if result.holds else "FAIL"
-    console.print(f"{row.row}: {word} after {result.seconds:.0f} s", markup=False)
+    console.print(f"{result.row}: {word} after {result.seconds:.0f} s", markup=False)
     for finding in result.findings:
         if not finding.holds:
             console.print(f"    {finding.column}: {finding.text}", markup=False)

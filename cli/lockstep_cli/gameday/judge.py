@@ -50,8 +50,10 @@ def _alerts(row: Row, observed: Observed) -> Iterator[Finding]:
             yield Finding(column="alerts", holds=False, text=f"{notice.alert} as expected: never")
             continue
         seconds = found - observed.truth.began
-        holds = seconds <= notice.within_seconds
+        holds = 0 <= seconds <= notice.within_seconds
         text = f"{notice.alert} {seconds:.0f} s (≤ {notice.within_seconds:.0f} s)"
+        if seconds < 0:
+            text = f"{notice.alert} came {-seconds:.0f} s before the failure"
         yield Finding(column="alerts", holds=holds, text=text)
 
 

@@ -79,13 +79,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """All results, and how to make them again."""
+    """All results, and how to make them again.
+
+    Attributes:
+        strangers: what the pager received of clusters that no row has.
+    """
 
     seed: int
     ranks: int
     strategy: str
     seconds: float
     results: tuple[Result, ...]
+    strangers: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -114,15 +119,16 @@ def _show(document: Document, console: Console) -> None:
         text = "\n".join(line for line in lines if line)
         table.add_row(result.failure, result.row, result.word, escape(text))
     console.print(table)
-    console.print(document.headline, markup=False)
+    for line in (document.headline, *document.strangers):
+        console.print(line, markup=False)
 
 
 def write(document: Document, files: Mapping[str, Path | None]) -> None:
-    """Prints the table, and writes files by kind: ``.html``, ``.xml`` for JUnit, ``.md``."""
-    _show(document, Console())
+    """Writes files by kind: ``.html``, ``.xml`` for JUnit, ``.md``; and prints the table."""
     for kind, path in files.items():
         if path is not None:
             path.write_text(_WRITERS[kind](document), encoding="utf-8")
+    _show(document, Console())
 
 
 def _as_junit(document: Document) -> str:
@@ -161,6 +167,7 @@ def _as_markdown(document: Document) -> str:
         word = f"not run here: {result.missing}" if result.missing else result.word
         fields = (result.failure, f"`{result.row}`", result.says, word, *cells)
         lines.append(f"| {' | '.join(fields)} |")
+    lines += ["", *(f"{each}." for each in document.strangers)] * bool(document.strangers)
     departs = [f"- `{each.row}`: {each.departs}" for each in document.results if each.departs]
     if departs:
         lines += ["", "Where a row expects another thing than the design:", "", *departs]
@@ -193,7 +200,8 @@ def _as_html(document: Document) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Game day</title>'
         f"<style>{_STYLE}</style><h1>Game day</h1><p>{html.escape(document.headline)}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></html>\n"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<p>{html.escape('. '.join(document.strangers))}</p></html>\n"
     )
 
 

@@ -2,7 +2,7 @@
 
 A file below ``rows/`` is a YAML list of rows::
 
-    - row: f6-memory                # id; the job, and the cluster in every label, have this name
+    - row: f6-allocation            # id; the job, and the cluster in every label, have this name
       failure: F6                   # of DESIGN, or what the row is about
       says: An allocation of one rank fails.
       draw: {rank: [0, 3], step: [40, 60]}  # whole numbers drawn by --seed; $rank, $step below
@@ -37,6 +37,7 @@ import yaml
 
 from lockstep_records.text.durations import parse_duration
 
+SERVERS_GIGABYTES = 0.5
 ROWS = Path(__file__).parent / "rows"
 _ROW_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _AT = re.compile(r"start|fault|recovered|notified|step [0-9]+")
@@ -175,6 +176,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def node(self) -> str:
         """Before the number of a node in its name; rows of one cluster have nodes of their own."""
         return "node-" if self.cluster == self.row else f"{self.row.split('-')[2]}-node-"
+
+    @property
+    def gigabytes(self) -> float:
+        """About the memory that it takes."""
+        of_job = 0.3 * (self.job.ranks or 0) + 0.4 * self.job.nodes if self.job else 0.0
+        return of_job + SERVERS_GIGABYTES * self.exclusive
 
     @property
     def expected_seconds(self) -> float:

@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from lockstep_catalogue.windows import spelled
+from lockstep_cli.gameday import sweeper
 from lockstep_cli.gameday.fake_node import build_nvml
 from lockstep_records.file_access.atomic_file import write_atomically
 
@@ -42,9 +43,28 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     alerts: tuple[dict[str, Any], ...]
 
+    def names(self) -> set[str]:
+        """The names of its alerts."""
+        return {alert["labels"].get("alertname", "") for alert in self.alerts}
+
     def clusters(self) -> set[str]:
         """The clusters of its alerts; empty where they name none."""
         return {alert["labels"].get("cluster", "") for alert in self.alerts}
+
+
+def read_notifications(folder: Path) -> list[Notification]:
+    """What the pager of a stage received, in the order of arrival, by the stage's folder."""
+    path = folder / "stack" / "pages.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [
+        Notification(
+            wall_seconds=datetime.fromisoformat(page["time"]).timestamp(),
+            receiver=page["receiver"],
+            status=page["status"],
+            alerts=tuple(page["alerts"]),
+        )
+        for page in map(json.loads, lines)
+    ]
 
 
 def free_address() -> str:
@@ -81,8 +101,7 @@ class Stage:
         self.processes = dict[str, subprocess.Popen[bytes]]()
 
     def __enter__(self) -> Self:
-        self._open.callback(shutil.rmtree, self.memory, ignore_errors=True)
-        self._open.callback(self._sweep)
+        self._open.callback(self._sweep, self._start_sweeper())
         with self._open:
             self._start()
             self._open = self._open.pop_all()
@@ -223,17 +242,7 @@ class Stage:
 
     def all_notifications(self) -> list[Notification]:
         """What the pager has received, in the order of arrival."""
-        path = self.folder / "stack" / "pages.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [
-            Notification(
-                wall_seconds=datetime.fromisoformat(page["time"]).timestamp(),
-                receiver=page["receiver"],
-                status=page["status"],
-                alerts=tuple(page["alerts"]),
-            )
-            for page in map(json.loads, lines)
-        ]
+        return read_notifications(self.folder)
 
     def wait(self, seconds: float, holds: Callable[[], bool] = lambda: False) -> bool:
         """Polls until the condition holds or the time is over; StoppedError when stopped."""
@@ -243,13 +252,19 @@ class Stage:
                 raise StoppedError
         return held
 
-    def _sweep(self) -> None:
-        """Kills what is left of what was started, such as ranks whose launcher was killed."""
-        ours = f"{_OURS}={self.memory}".encode()
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if ours in (folder / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(folder.name), signal.SIGKILL)
+    def _start_sweeper(self) -> subprocess.Popen[bytes]:
+        """A process that outlives the game day, and ends then what that has left."""
+        words = (f"{_OURS}={self.memory}", str(self.memory), str(self.folder))
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", sweeper.__file__, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _sweep(self, process: subprocess.Popen[bytes]) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=2 * _TERM_SECONDS)
 
 
 def _lives(pid: int) -> bool:

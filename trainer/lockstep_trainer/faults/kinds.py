@@ -33,7 +33,8 @@ from lockstep_trainer.faults.kind import (
 )
 from lockstep_trainer.layout.world import Layout
 
-_CONTINUE_LATER = 'sleep "$1"; kill -CONT "$2"'
+# Of the pipe from the rank: cat ends with it, and timeout, by 124, when it is time.
+_CONTINUE_LATER = 'timeout "$1" cat; test $? -ne 124 || kill -CONT "$2"'
 _LAUNCHER_VARIABLE = "TORCHELASTIC_RUN_ID"
 
 
@@ -41,7 +42,8 @@ def _stop(fault: Fault, _target: Target) -> None:
     """Stops the rank; a stopped process runs nothing, so another process has to wake it."""
     arguments = (str(fault.values["duration"]), str(os.getpid()))
     # A session of its own, so that a signal to the job's group does not end the waking process.
-    with subprocess.Popen(["sh", "-c", _CONTINUE_LATER, "sh", *arguments], start_new_session=True):
+    command = ["sh", "-c", _CONTINUE_LATER, "sh", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -21,7 +21,7 @@ def test_the_quick_rows_are_notified_as_expected_and_nothing_is_left(tmp_path: P
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "lockstep_cli.main", "gameday", "--quick", "--ranks", "2"),
-            *("--seed", "1", "--keep", str(out), "--junit", str(junit)),
+            *("--parallel", "5", "--seed", "1", "--keep", str(out), "--junit", str(junit)),
         ],
         check=False,
         capture_output=True,

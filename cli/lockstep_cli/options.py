@@ -1,13 +1,14 @@
 """Types of options that several commands share: numbers, durations, addresses, rate cards."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
+from click.core import ParameterSource
 
 from lockstep_records.text.durations import REMEDY, format_duration, parse_duration
 
@@ -23,6 +24,19 @@ def bad_input(*more: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise click.UsageError(str(error)) from error
+
+
+def refuse_others(allowed: Iterable[str], when: str) -> None:
+    """A usage error where the command line gives the running command an option besides these."""
+    context, own = click.get_current_context(), {*allowed}
+    others = [
+        each.opts[0]
+        for each in context.command.params
+        if each.name not in own
+        and context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+    ]
+    if others:
+        raise click.UsageError(f"{', '.join(others)}: not {when}")
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on

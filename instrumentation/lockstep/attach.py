@@ -28,6 +28,7 @@ from lockstep.monitor.protocol import Monitor, NoopMonitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
 from lockstep.recorder.batches import TimedLoader
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
+from lockstep_catalogue.vocabulary import SYNTHETIC_CLASS
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.files.jobs import find_root, page_path
 from lockstep_records.files.last_output import RankError, write_error
@@ -222,7 +223,9 @@ def announce_job(job: Path, identity: RankIdentity, *, is_default_root: bool) ->
     """Says on rank 0 what ``lockstep run`` would have said: the job's id, and how to read it."""
     if identity.rank == 0:
         name = identity.job_id if is_default_root else job
-        sys.stderr.write(f"lockstep: job {identity.job_id}; its report: lockstep report {name}\n")
+        if identity.job_class != SYNTHETIC_CLASS:  # a canary's folder goes when it ends
+            report = f"its report: lockstep report {name}"
+            sys.stderr.write(f"lockstep: job {identity.job_id}; {report}\n")
         if harm := harm_of(job.parents[1]):
             sys.stderr.write(f"lockstep: {harm}\n")
 

@@ -5,25 +5,29 @@ the ledger keeps its record, by its class a synthetic one, which no objective co
 """
 
 import functools
+import json
 import re
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
 from lockstep_catalogue.ledger import SLO_EVENTS
 from lockstep_catalogue.vocabulary import SYNTHETIC_CLASS
+from lockstep_cli.options import bad_input, refuse_others
+from lockstep_records.delivery.exchange import Server
 from lockstep_records.events.event import Event
 from lockstep_records.events.kinds import VERSION
-from lockstep_records.file_access.token_files import read_token
+from lockstep_records.text.printable import printable
 
 _MARK, _CLUSTER = "synthetic", "gameday"
 _USES: Mapping[str, Mapping[str, str]] = {
@@ -32,9 +36,12 @@ _USES: Mapping[str, Mapping[str, str]] = {
     "owners": {"severity": "warning", "route": "owners", "project": "gameday"},
 }
 _SUMMARY = "DRY RUN of lockstep gameday: nothing is wrong, and nothing is to be done"
-_ANSWER_SECONDS, _SEEN_SECONDS, _NOTIFIED_SECONDS = 10.0, 30.0, 90.0
+_SEEN_SECONDS, _NOTIFIED_SECONDS = 30.0, 90.0
+_MAX_CONFIG = 1 << 20
+_ERRORS = (ValueError, OSError)  # of servers, of files of tokens and certificates
 _REQUESTS = re.compile(
-    r'^alertmanager_notification_requests(_failed)?_total\{integration="(\w+)".*?\} (\S+)$',
+    r"^alertmanager_notification_requests(_failed)?_total"
+    r'\{integration="(\w+)".{0,999}\} ([0-9.e+]+)$',
     re.MULTILINE,
 )
 
@@ -44,15 +51,15 @@ class Installation:
     """Where it answers; what has no address is not tried.
 
     Attributes:
+        url: of its Alertmanager, for the canary.
         notify: whether the receivers are tried too: somebody is notified, and of the end again.
         folder: of pages on this node, where a canary runs; None runs none.
     """
 
-    alertmanager: str
-    prometheus: str = ""
-    ledger: str = ""
-    token_file: Path | None = None
-    ca_file: Path | None = None
+    alertmanager: Server
+    url: str
+    prometheus: Server | None
+    ledger: Server | None
     notify: bool = False
     folder: Path | None = None
 
@@ -71,22 +78,38 @@ def against_options(command: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(command)
     def run(**options: Any) -> int:
-        installation = Installation(**{each: options.pop(each) for each in _OPTIONS})
-        return prove(installation) if installation.alertmanager else command(**options)
+        own = {each: options.pop(each) for each in _OPTIONS}
+        if own["url"] is None:
+            refuse_others(options, "without --against")
+            return command(**options)
+        refuse_others(own, "with --against")
+        with bad_input():
+            installation = _installation(**own)
+        return prove(installation)
 
     return functools.reduce(lambda inner, option: option(inner), reversed(_OPTIONS.values()), run)
 
 
+def _installation(*, token_file: Path | None, ca_file: Path | None, **options: Any) -> Installation:
+    def server(url: str | None, product: str, **more: Path | None) -> Server | None:
+        return None if url is None else Server(url, product, ca_file=ca_file, **more)
+
+    alertmanager = server(options["url"], "Alertmanager")
+    assert alertmanager is not None
+    options["prometheus"] = server(options["prometheus"], "Prometheus")
+    options["ledger"] = server(options["ledger"], "ledger", token_file=token_file)
+    return Installation(alertmanager=alertmanager, **options)
+
+
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: dict[str, Callable[..., Any]] = {
-    "alertmanager": click.option(
+    "url": click.option(
         "--against",
-        "alertmanager",
-        default="",
+        "url",
         help="Alertmanager of your own installation: a dry run with marked alerts instead.",
     ),
-    "prometheus": click.option("--prometheus", default="", help="Its Prometheus."),
-    "ledger": click.option("--ledger", default="", help="Its ledger."),
+    "prometheus": click.option("--prometheus", help="Its Prometheus."),
+    "ledger": click.option("--ledger", help="Its ledger."),
     "token_file": click.option(
         "--token-file", type=_FILE, help="File of a token that writes to and reads that ledger."
     ),
@@ -102,10 +125,9 @@ def prove(installation: Installation) -> int:
     """Prints the steps; the exit status is 1 where one fails."""
     words = {True: "ok", False: "FAIL", None: "not tried"}
     held = []
-    with closing(DryRun(installation)) as run:
-        for step in run.steps():
-            held.append(step.holds)
-            click.echo(f"{words[step.holds]:<10}{step.name:<24}{step.seen}")
+    for step in DryRun(installation).steps():
+        held.append(step.holds)
+        click.echo(f"{words[step.holds]:<10}{step.name:<24}{printable(step.seen)}")
     return int(False in held)
 
 
@@ -113,22 +135,17 @@ class DryRun:
     """One dry run; its id is in the label ``synthetic`` of all that it makes."""
 
     def __init__(self, installation: Installation) -> None:
-        import httpx  # noqa: PLC0415  # half a second that --help need not wait for
-
         self._at, self.id = installation, f"gameday-{uuid.uuid4().hex[:12]}"
-        verify = str(installation.ca_file) if installation.ca_file else True
-        self._http = httpx.Client(timeout=_ANSWER_SECONDS, verify=verify)
-        self._errors = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError)
         self._receivers = dict[str, list[str]]()
-
-    def close(self) -> None:
-        """Closes its connections."""
-        self._http.close()
 
     def steps(self) -> Iterator[Step]:
         """Each step when it is done; all is taken back at the end."""
         silence = ""
-        yield self._try("alertmanager", self._status)
+        first = self._try("alertmanager", self._status)
+        yield first
+        if not first.holds:
+            yield Step("the rest", None, "nothing more was tried, and nothing was sent")
+            return
         yield self._try("watchdog", self._watchdog)
         try:
             if not self._at.notify:
@@ -139,8 +156,8 @@ class DryRun:
             for use in _USES:
                 yield self._try(f"route of {use}", functools.partial(self._route, use))
             yield self._try("receivers", lambda: self._notified(before))
-        except self._errors as error:
-            yield Step("synthetic alerts", False, _text_of(error))
+        except _ERRORS as error:
+            yield Step("synthetic alerts", False, str(error))
         finally:
             cleaned = self._try("clean up", lambda: self._clean_up(silence))
         yield cleaned
@@ -153,42 +170,47 @@ class DryRun:
             return Step(name, None, "its address or folder is not given")
         try:
             seen = see()
-        except self._errors as error:
-            return Step(name, False, _text_of(error))
+        except _ERRORS as error:
+            return Step(name, False, str(error))
         return Step(name, True, seen) if isinstance(seen, str) else seen
 
-    def _get(self, base: str, path: str, **query: str | list[str]) -> Any:
-        answer = self._http.get(f"{base.rstrip('/')}{path}", params=query, headers=self._head(base))
-        return answer.raise_for_status().json()
-
-    def _head(self, base: str) -> dict[str, str]:
-        token = self._at.token_file if base == self._at.ledger else None
-        return {"Authorization": f"Bearer {read_token(token)}"} if token else {}
-
-    def _send(self, base: str, path: str, body: object) -> Any:
-        url = f"{base.rstrip('/')}{path}"
-        return self._http.post(url, json=body, headers=self._head(base)).raise_for_status()
-
     def _status(self) -> str:
-        import yaml  # noqa: PLC0415  # as httpx
+        import yaml  # noqa: PLC0415  # --help need not wait for it
 
-        status = self._get(self._at.alertmanager, "/api/v2/status")
-        config = yaml.safe_load(status["config"]["original"])
-        self._receivers = {
-            each["name"]: [key.removesuffix("_configs") for key in each if key != "name"]
-            for each in config["receivers"]
-        }
-        version = status["versionInfo"]["version"]
-        return f"version {version}, receivers {', '.join(sorted(self._receivers))}"
+        def read(status: Any) -> str:
+            text = status["config"]["original"]
+            if len(text) > _MAX_CONFIG:
+                raise ValueError("no configuration is as large")
+            try:
+                config = yaml.safe_load(text)
+            except yaml.YAMLError as error:
+                raise ValueError("no YAML") from error
+            self._receivers = {
+                each["name"]: [key.removesuffix("_configs") for key in each if key != "name"]
+                for each in config["receivers"]
+            }
+            names = ", ".join(sorted(self._receivers))
+            return f"version {status['versionInfo']['version']}, receivers {names}"
+
+        return self._at.alertmanager.ask("/api/v2/status", read)
 
     def _watchdog(self) -> Step:
-        query = {"filter": 'alertname="TrainWatchdog"'}
-        path = "/api/v2/alerts"
         # Of a Prometheus that has just started it comes a minute later.
-        found = _until(_NOTIFIED_SECONDS, lambda: self._get(self._at.alertmanager, path, **query))
-        names = sorted({each["name"] for alert in found for each in alert["receivers"]})
+        names = _until(
+            _NOTIFIED_SECONDS, lambda: self._receivers_of({"alertname": "TrainWatchdog"})
+        )
         seen = f"TrainWatchdog is there, for {', '.join(names)}"
-        return Step("watchdog", bool(found), seen if found else "TrainWatchdog is not there")
+        return Step("watchdog", bool(names), seen if names else "TrainWatchdog is not there")
+
+    def _receivers_of(self, labels: Mapping[str, str]) -> list[str]:
+        """Receivers of the alerts that have the labels."""
+
+        def read(alerts: Any) -> list[str]:
+            ours = [each for each in alerts if labels.items() <= each["labels"].items()]
+            return sorted({str(to["name"]) for each in ours for to in each["receivers"]})
+
+        query = [f'filter={name}="{value}"' for name, value in labels.items()]
+        return self._at.alertmanager.ask("/api/v2/alerts", read, query)
 
     def _silence(self) -> str:
         now = datetime.now(UTC)
@@ -200,8 +222,9 @@ class DryRun:
             "createdBy": "lockstep gameday",
             "comment": _SUMMARY,
         }
-        answer = self._send(self._at.alertmanager, "/api/v2/silences", body).json()
-        return str(answer["silenceID"])
+        return self._at.alertmanager.post(
+            "/api/v2/silences", body, lambda answer: str(answer["silenceID"])
+        )
 
     def _alerts(self, lasts: timedelta) -> None:
         now = datetime.now(UTC)
@@ -221,16 +244,10 @@ class DryRun:
             }
             for use, labels in _USES.items()
         ]
-        self._send(self._at.alertmanager, "/api/v2/alerts", body)
-
-    def _active(self, use: str = "") -> list[Any]:
-        filters = [f'{_MARK}="{self.id}"', *([f'use="{use}"'] if use else [])]
-        found: list[Any] = self._get(self._at.alertmanager, "/api/v2/alerts", filter=filters)
-        return found
+        self._at.alertmanager.send("POST", "/api/v2/alerts", json.dumps(body).encode())
 
     def _route(self, use: str) -> Step:
-        found = _until(_SEEN_SECONDS, lambda: self._active(use))
-        names = sorted({each["name"] for alert in found or () for each in alert["receivers"]})
+        names = _until(_SEEN_SECONDS, lambda: self._receivers_of({_MARK: self.id, "use": use}))
         ways = {name: self._receivers.get(name, []) for name in names}
         empty = [name for name, kinds in ways.items() if not kinds]
         seen = "; ".join(
@@ -239,13 +256,13 @@ class DryRun:
         return Step(f"route of {use}", bool(names) and not empty, seen or "no such alert came")
 
     def _requests(self) -> dict[tuple[str, str], float]:
-        answer = self._http.get(f"{self._at.alertmanager.rstrip('/')}/metrics").raise_for_status()
-        return {(kind, failed): float(n) for failed, kind, n in _REQUESTS.findall(answer.text)}
+        text = self._at.alertmanager.send("GET", "/metrics").decode(errors="replace")
+        return {(kind, failed): float(n) for failed, kind, n in _REQUESTS.findall(text)}
 
     def _notified(self, before: Mapping[tuple[str, str], float]) -> Step:
         if not self._at.notify:
             return Step("receivers", None, "--notify tries them, and notifies whoever is behind")
-        names = {each["name"] for alert in self._active() for each in alert["receivers"]}
+        names = self._receivers_of({_MARK: self.id})
         kinds = {kind for name in names for kind in self._receivers.get(name, ())}
 
         def grown(failed: str) -> dict[str, float]:
@@ -258,7 +275,7 @@ class DryRun:
         enough = len(names)
         _until(_NOTIFIED_SECONDS, lambda: sum(grown("").values()) >= enough or grown("_failed"))
         sent, failed = grown(""), grown("_failed")
-        seen = f"requests of {', '.join(sorted(names))}: " + (
+        seen = f"requests of {', '.join(names)}: " + (
             ", ".join(f"{kind} {n:g}" for kind, n in sent.items()) or "none"
         )
         seen += f"; failed: {', '.join(failed)}" if failed else ""
@@ -266,46 +283,65 @@ class DryRun:
 
     def _clean_up(self, silence: str) -> Step:
         self._alerts(timedelta())
-        gone = _until(_SEEN_SECONDS, lambda: not self._active())
+        gone = _until(_SEEN_SECONDS, lambda: not self._receivers_of({_MARK: self.id}))
         if silence:
-            url = f"{self._at.alertmanager.rstrip('/')}/api/v2/silence/{silence}"
-            self._http.delete(url).raise_for_status()
+            self._at.alertmanager.send("DELETE", f"/api/v2/silence/{quote(silence, safe='')}")
         seen = f"alerts have ended{', the silence is deleted' if silence else ''}"
         return Step("clean up", bool(gone), seen if gone else "alerts are still there; they end")
 
     def _rules(self) -> Step:
-        groups = self._get(self._at.prometheus, "/api/v1/rules")["data"]["groups"]
-        ours = [group for group in groups if "lockstep-" in group["name"]]
-        rules = [rule for group in ours for rule in group["rules"]]
-        sick = sorted({rule["name"] for rule in rules if rule["health"] == "err"})
-        managers = self._get(self._at.prometheus, "/api/v1/alertmanagers")["data"]
-        number = len(managers["activeAlertmanagers"])
-        query = 'count(up{job=~".*lockstep-agent"} == 1)'
-        result = self._get(self._at.prometheus, "/api/v1/query", query=query)["data"]["result"]
-        agents = result[0]["value"][1] if result else "0"
-        seen = f"{len(rules)} rules, {number} Alertmanagers, {agents} agents answer"
+        assert self._at.prometheus is not None
+        ask = self._at.prometheus.ask
+
+        def read(answer: Any) -> tuple[int, list[str]]:
+            groups = [each for each in answer["data"]["groups"] if "lockstep-" in each["name"]]
+            rules = [rule for group in groups for rule in group["rules"]]
+            return len(rules), sorted(
+                {str(each["name"]) for each in rules if each["health"] == "err"}
+            )
+
+        rules, sick = ask("/api/v1/rules", read)
+        managers = ask(
+            "/api/v1/alertmanagers", lambda answer: len(answer["data"]["activeAlertmanagers"])
+        )
+        query = ['query=count(up{job=~".*lockstep-agent"} == 1) or vector(0)']
+        agents = ask(
+            "/api/v1/query", lambda answer: float(answer["data"]["result"][0]["value"][1]), query
+        )
+        seen = f"{rules} rules, {managers} Alertmanagers, {agents:g} agents answer"
         seen += f"; failing: {', '.join(sick)}" if sick else ""
-        return Step("prometheus", bool(rules) and not sick and number > 0 and agents != "0", seen)
+        return Step("prometheus", bool(rules and not sick and managers and agents), seen)
 
     def _record(self) -> Step:
-        answer = self._send(self._at.ledger, "/api/events", self._events()).json()
-        if answer.get("rejected"):
-            return Step("ledger", False, f"refused: {answer['rejected'][0]['reason']}")
+        assert self._at.ledger is not None
+        ask = self._at.ledger.ask
+        refused = self._at.ledger.post(
+            "/api/events",
+            self._events(),
+            lambda answer: [str(e["reason"]) for e in answer.get("rejected", ())],
+        )
+        if refused:
+            return Step("ledger", False, f"refused: {refused[0]}")
 
         def record() -> Any:
-            with suppress(*self._errors):
-                found = self._get(self._at.ledger, f"/api/jobs/{self.id}", cluster=_CLUSTER)
-                return found if found["outcome"] else None
+            with suppress(*_ERRORS):
+                return ask(
+                    f"/api/jobs/{self.id}",
+                    lambda found: (
+                        found["outcome"] and (str(found["outcome"]), str(found["job_class"]))
+                    ),
+                    [f"cluster={_CLUSTER}"],
+                )
 
         found = _until(_SEEN_SECONDS, record)
         if not found:
             return Step("ledger", False, "its events were taken, and no record came of them")
-        url, head = f"{self._at.ledger.rstrip('/')}/metrics", self._head(self._at.ledger)
-        text = self._http.get(url, headers=head).raise_for_status().text
-        pattern = rf'^{SLO_EVENTS.name}\{{.*job_class="{SYNTHETIC_CLASS}".*\}} (\S+)$'
+        text = self._at.ledger.send("GET", "/metrics").decode(errors="replace")
+        labels = f'.{{0,999}}job_class="{SYNTHETIC_CLASS}".{{0,999}}'
+        pattern = rf"^{SLO_EVENTS.name}\{{{labels}\}} ([0-9.e+]+)$"
         counted = sum(map(float, re.findall(pattern, text, re.MULTILINE)))
-        seen = f"outcome {found['outcome']}, class {found['job_class']}, in {counted:g} objectives"
-        return Step("ledger", found["job_class"] == SYNTHETIC_CLASS and not counted, seen)
+        seen = f"outcome {found[0]}, class {found[1]}, in {counted:g} objectives"
+        return Step("ledger", found[1] == SYNTHETIC_CLASS and not counted, seen)
 
     def _events(self) -> dict[str, Any]:
         """A delivery of the events of a job that has failed by the cluster."""
@@ -327,7 +363,7 @@ class DryRun:
 
     def _canary(self) -> Step:
         command = [sys.executable, "-P", "-m", "lockstep_cli.main", "canary"]
-        words = ["--dir", str(self._at.folder), "--alertmanager", self._at.alertmanager]
+        words = ["--dir", str(self._at.folder), "--alertmanager", self._at.url]
         done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
         lines = [
             line for line in (done.stdout + done.stderr).splitlines() if line.startswith("canary-")
@@ -341,7 +377,3 @@ def _until(seconds: float, see: Callable[[], Any]) -> Any:
     while not (seen := see()) and time.monotonic() < deadline:
         time.sleep(0.5)
     return seen
-
-
-def _text_of(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

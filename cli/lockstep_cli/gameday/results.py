@@ -150,6 +150,16 @@ def _as_junit(document: Document) -> str:
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
+_OTHER_WAYS = """
+`lockstep gameday --soak 30m` trains cleanly for so long, with load on the machine and a restart of
+every watcher, and judges that nobody is told and that nothing grows. `lockstep gameday --against
+URL` is the dry run of an installation of your own: marked alerts and events go its public ways and
+are taken back; what does not answer as an Alertmanager is sent nothing, and only with `--notify`
+does anybody hear of it. `lockstep canary`, every hour, proves the way from a training loop to the
+pager on the days between; TrainTelemetryMissing says when it no longer comes through.
+"""
+
+
 def _as_markdown(document: Document) -> str:
     """A table of all rows."""
     lines = [
@@ -171,7 +181,7 @@ def _as_markdown(document: Document) -> str:
     departs = [f"- `{each.row}`: {each.departs}" for each in document.results if each.departs]
     if departs:
         lines += ["", "Where a row expects another thing than the design:", "", *departs]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _OTHER_WAYS
 
 
 _STYLE = """

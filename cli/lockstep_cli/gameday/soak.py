@@ -24,7 +24,7 @@ from lockstep_cli.gameday.judge import judge
 from lockstep_cli.gameday.rows import Action, Expectation, Job, Row
 from lockstep_cli.gameday.scene import Scene
 from lockstep_cli.gameday.stage import Stage, empty, end
-from lockstep_cli.options import DurationRange
+from lockstep_cli.options import DurationRange, refuse_others
 
 _WATCHERS = ("agent 0", "prometheus", "alertmanager", "pager", "ledger")
 _SAMPLES, _EARLY, _LATE = 100, (0.5, 0.7), (0.8, 1.0)
@@ -42,6 +42,7 @@ def soak_option(command: Callable[..., int]) -> Callable[..., int]:
     def run(*, soak_seconds: float | None, **options: Any) -> int:
         if soak_seconds is None:
             return command(**options)
+        refuse_others(("soak_seconds", "ranks", "strategy", "keep"), "with --soak")
         return soak(soak_seconds, options["ranks"], options["strategy"], options["keep"])
 
     return click.option(

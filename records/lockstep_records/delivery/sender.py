@@ -1,20 +1,15 @@
 """Sends the events of a spool to the ledger, at least once, in order (event-delivery.md)."""
 
-import contextlib
 import json
 import logging
 import random
-import socket
-import ssl
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from lockstep_records.delivery.exchange import Answer, Request, exchange
 from lockstep_records.delivery.spool import EventSpool, SpooledEvent
 from lockstep_records.events.kinds import VERSION
 from lockstep_records.file_access.token_files import read_token
@@ -39,14 +34,6 @@ class LedgerAddress:
     ca_file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Status and body of an answer."""
-
-    status: int
-    body: bytes = b""
-
-
 Post = Callable[[LedgerAddress, bytes], Answer]
 """Sends a body and returns the answer; raises OSError without one."""
 
@@ -60,36 +47,16 @@ def post(address: LedgerAddress, body: bytes | None) -> Answer:
     headers = {"Content-Type": "application/json"}
     if address.token_file is not None:
         headers["Authorization"] = f"Bearer {read_token(address.token_file)}"
-    url = urlsplit(address.url)
-    connection = _connection(address, url.hostname or "", url.port)
-    # Socket time-outs bound each wait alone; an answer of one byte a second has no end.
-    connection.connect()
-    # The connection forgets its socket where the answer has no length.
-    timer = threading.Timer(_DEADLINE_SECONDS, _hang_up, (connection.sock,))
-    timer.start()
-    try:
-        target = f"{url.path or '/'}{'?' * bool(url.query)}{url.query}"
-        connection.request("GET" if body is None else "POST", target, body, headers)
-        answer = connection.getresponse()
-        return Answer(answer.status, answer.read(_MAX_ANSWER_BYTES))
-    except HTTPException as error:
-        raise OSError(f"no answer of HTTP ({error!r})") from error
-    finally:
-        timer.cancel()
-        connection.close()
-
-
-def _connection(address: LedgerAddress, host: str, port: int | None) -> HTTPConnection:
-    if not address.url.startswith("https://"):
-        return HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
-    context = ssl.create_default_context(cafile=address.ca_file and str(address.ca_file))
-    return HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=context)
-
-
-def _hang_up(connected: socket.socket) -> None:
-    """Ends a wait of another thread for the other side."""
-    with contextlib.suppress(OSError):  # it has ended already
-        socket.socket.shutdown(connected, socket.SHUT_RDWR)
+    request = Request(
+        url=address.url,
+        method="GET" if body is None else "POST",
+        body=body,
+        headers=headers,
+        ca_file=address.ca_file,
+        wait_seconds=_TIMEOUT_SECONDS,
+        max_bytes=_MAX_ANSWER_BYTES,
+    )
+    return exchange(request)
 
 
 class Sender:

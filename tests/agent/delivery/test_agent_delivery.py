@@ -14,7 +14,8 @@ from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.options import Options
 from lockstep_catalogue import agent as agent_metrics
 from lockstep_records.delivery.duty import DeliveryDuty
-from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
+from lockstep_records.delivery.exchange import Answer
+from lockstep_records.delivery.sender import LedgerAddress, Post, post
 from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
 from lockstep_records.events.event import FILE_NAME, Event, append_event, line_of
 from lockstep_records.files.jobs import job_folder

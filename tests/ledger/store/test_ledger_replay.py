@@ -15,7 +15,8 @@ from lockstep_ledger.ingest.document import DeliveryError, read_delivery
 from lockstep_ledger.ingest.speakers import Speaker
 from lockstep_ledger.store.tables import dead_letters, jobs
 from lockstep_ledger.store.transaction import Submission
-from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender
+from lockstep_records.delivery.exchange import Answer
+from lockstep_records.delivery.sender import LedgerAddress, Sender
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events.event import Event
 

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from http_servers import FakeLedger
 
-from lockstep_records.delivery import sender as sending
+from lockstep_records.delivery import exchange
 from lockstep_records.delivery import spool as spooling
 from lockstep_records.delivery.duty import DeliveryDuty
-from lockstep_records.delivery.sender import Answer, LedgerAddress, Sender, post
+from lockstep_records.delivery.exchange import Answer
+from lockstep_records.delivery.sender import LedgerAddress, Sender, post
 from lockstep_records.delivery.spool import EVENT_BYTES, SPOOL_BYTES, EventSpool
 from lockstep_records.events.event import FILE_NAME, Event, append_event
 from lockstep_records.events.kinds import EDGE_KINDS, EVENT_KINDS
@@ -284,7 +285,7 @@ def test_no_token_follows_a_redirect(
 def test_an_answer_that_drips_ends_at_the_deadline(
     ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch, begin: bytes
 ) -> None:
-    monkeypatch.setattr(sending, "_DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr(exchange, "_DEADLINE_SECONDS", 0.5)
 
     def drip(handler: BaseHTTPRequestHandler, _text: bytes) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + begin)

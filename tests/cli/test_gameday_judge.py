@@ -183,7 +183,7 @@ def test_a_row_that_breaks_fails_and_the_next_is_played(
     def play(_stage: Stage, row: Row) -> Observed:
         (keep / "stack").mkdir(exist_ok=True)
         (keep / "stack" / "pages.jsonl").write_text(json.dumps(page | {"alerts": alerts}) + "\n")
-        return {}[row.row]
+        raise KeyError(row.row)
 
     monkeypatch.setattr(command, "_play", play)
     monkeypatch.setattr(Stage, "_start", lambda _: None)

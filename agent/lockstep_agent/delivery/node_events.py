@@ -7,7 +7,7 @@ agent may not write, gets it by the spool.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,42 +84,47 @@ class NodeEvents:
 
     def collect(self) -> Iterator[Reading]:
         """No readings; writes what is new."""
+        devices: dict[int | None, str] = {}
         for gpu in self._gpus():
             # The driver no longer lists a GPU that it lost: what it was stays known.
             if gpu.address:
                 self._uuids[gpu.address] = (gpu.uuid, *gpu.instances)
+            devices |= dict.fromkeys(gpu.pids, gpu.uuid)
         incidents = self._due()
         signs = [(sign, each) for each in incidents if (sign := _sign_of(each)) is not None]
         self._pages.guard.begin(self.name)
         seen: set[Path] = set()
-        yield from self._pages.each(self.name, lambda job: self._note_presence(job, seen))
+        yield from self._pages.each(self.name, lambda job: self._note_presence(job, devices, seen))
         self._end_unseen(seen)
         if signs:
             owners = [find_owners(self._origin(*each), self._presences.values()) for each in signs]
             found = [(*each, ranks) for each, ranks in zip(signs, owners, strict=True) if ranks]
             yield from self._pages.each(self.name, lambda job: self._report_all(job, found))
 
-    def _note_presence(self, job: JobSnapshot, seen: set[Path]) -> Iterator[Reading]:
-        """Keeps when each rank began and ended, by its page and the kernel's word."""
+    def _note_presence(
+        self, job: JobSnapshot, devices: Mapping[int | None, str], seen: set[Path]
+    ) -> Iterator[Reading]:
+        """Keeps when each rank began and ended, by its page and the kernel's word.
+
+        A page that names no GPU is of the one on which the driver lists its process, or did.
+        """
         for page in job.newest_pages():
             seen.add(page.path)
             before, process = self._presences.get(page.path), job.process(page)
             if before is None and process is not None:
                 self._rank_appeared()
             end = None if process is not None else _end_of(before, page)
+            # By the kernel: a page states a number of its own namespace, or any.
+            pid = process.pid if process is not None else before.pid if before is not None else None
+            listed = devices.get(pid) or (before.device if before is not None else "")
             self._presences[page.path] = Presence(
                 job_id=job.job_id,
                 attempt=int(page.path.parent.name),
                 rank=page.identity["rank"],
                 begin=page.identity["start_wall_ns"] / 1e9,
                 end=end,
-                # By the kernel: a page states a number of its own namespace, or any.
-                pid=process.pid
-                if process is not None
-                else before.pid
-                if before is not None
-                else None,
-                device=page.identity["gpu_uuid"],
+                pid=pid,
+                device=page.identity["gpu_uuid"] or listed,
             )
         return iter(())
 

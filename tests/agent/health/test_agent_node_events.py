@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,17 @@ def test_an_xid_is_an_event_of_the_rank_on_that_gpu(node: Node) -> None:
     assert fields["sign"] == "xid"
     assert fields["detail"].startswith("Xid79 ")
     assert fields["ranks"] == [1]
+
+
+def test_a_rank_whose_page_names_no_gpu_is_on_the_one_where_the_driver_last_listed_it(
+    node: Node,
+) -> None:
+    LivePage(node.root, rank=2)
+    node.gpus[1] = replace(GPUS[1], pids=(os.getpid(),))
+    list(node.events.collect())
+    node.gpus = node.gpus[:1]
+    node.log(LOST)
+    assert node.written()[0]["ranks"] == [1, 2]
 
 
 @pytest.mark.parametrize(("ended_seconds", "ranks"), [(30, []), (2, [[1]])])

@@ -9,7 +9,7 @@ from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue import gpu, ledger, recorded, training
+from lockstep_catalogue import agent, gpu, ledger, recorded, training
 
 from .cases.promtool import check_rules
 from .cases.synthetic import (
@@ -116,3 +116,24 @@ def test_a_scheduler_that_starts_nothing_loses_the_idle_gpus_and_a_full_cluster_
     ]
     stands = value(firing("ClusterLosing"), "390m", '{cause="scheduler"}', 1)
     check(tmp_path, "fabric", [*series, *gpus], stands if idle else {**stands, "exp_samples": []})
+
+
+@pytest.mark.promtool
+def test_a_node_carried_what_ran_when_its_agent_was_last_seen_however_briefly(
+    tmp_path: Path,
+) -> None:
+    name = "lockstep-jobs.rules.yaml"
+    spec = read_spec(spec_path(), Duration("5s"))
+    write_files(tmp_path, {name: render(spec, Delivery())[name]})
+    ranks = f'{training.RANKS.name}{{cluster="c1", node="n1", state="training", job_id="%s"}}'
+    inputs = [
+        {"series": f'{agent.AGENT_INFO.name}{{cluster="c1", node="n1"}}', "values": "1x20 stale"},
+        {"series": ranks % "runs", "values": "_x13 1x7 stale"},
+        {"series": ranks % "left", "values": "_x13 1x4 stale"},
+    ]
+    node = f"count by (job_id) ({recorded.CARRIED.name} > 0)"
+    gone = [value(node, at, '{job_id="runs"}', 1) for at in ("3m", "1h")]
+    test = {"interval": "5s", "input_series": inputs, "promql_expr_test": [
+        *gone, {**value(node, "63m", "", 1), "exp_samples": []},
+    ]}  # fmt: skip
+    check_rules(tmp_path, {"rule_files": [name], "evaluation_interval": "5s", "tests": [test]})

@@ -19,7 +19,7 @@ from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
 from lockstep_outcomes.progress.hangs import HANG_TIMEOUT_SECONDS
 
-_MEMORY, _MEMORY_STEP = "1h", "1m"
+_MEMORY, _MEMORY_SECONDS = "1h", 3600
 _RESTART_SECONDS = 300
 """An agent is replaced in less, and says nothing meanwhile of a job that it alone reports."""
 _LONG_STEPS = 1.5
@@ -27,12 +27,11 @@ _AGENT = select(agent.AGENT_INFO)
 
 
 def _carried(_: Parameters) -> str:
-    # What ran there when the agent was last seen: a job that had left before is not hit.
-    past = f"[{_MEMORY}:{_MEMORY_STEP}]"
+    # A job that leaves while the agent is seen is written off by a zero: it is not hit any more.
     ranks = select(training.RANKS, one_of(STATE, *RUNNING))
-    ran_at = by("max", f"max_over_time(timestamp({ranks} > 0){past})", *NODE_LABELS)
-    seen_at = by("max", f"max_over_time(timestamp({_AGENT}){past})", CLUSTER, NODE)
-    return f"{ran_at} >= {MACHINE_JOIN} group_left () {seen_at}"
+    now = by("max", f"timestamp({ranks} > 0)", *NODE_LABELS)
+    known = f"(last_over_time({select(recorded.CARRIED)}[{_MEMORY}]) > time() - {_MEMORY_SECONDS})"
+    return f"({now}\nor 0 * {known}) and {MACHINE_JOIN} {_AGENT}\nor {known}"
 
 
 def _gone(rules: Parameters) -> str:

@@ -1,10 +1,12 @@
 """A thread with collectors that read one source: when a call hangs, only they go silent."""
 
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from queue import SimpleQueue
 
 from lockstep_agent.collector import (
@@ -32,7 +34,8 @@ class CollectorWorker:
         collectors: in the order in which they run.
         silence: readings to serve instead of all others while the source is lost or a run hangs,
             given the state.
-        stale_seconds: how long a run may take before the worker counts as hung.
+        stale_seconds: how long a run may take before the worker counts as hung, less the time in
+            which its thread waited for a processor, and in which nobody took its readings.
         clock: monotonic, in seconds.
     """
 
@@ -57,11 +60,13 @@ class CollectorWorker:
         self._runs: deque[Run] = deque(maxlen=1000)
         self._lost_state = ""
         self._run_start_seconds: float | None = None
-        self._has_logged_hang = False
+        self._watched_seconds = self._queued_seconds = self._excused_seconds = 0.0
+        self._exceeds = self._has_logged_hang = False
         # A queue and a lock wake a thread in a third of the time that an Event takes.
         self._requests, self._busy = SimpleQueue[bool](), threading.Lock()
         self._is_ending = False
         self._thread: threading.Thread | None = None
+        self._schedstat = -1
 
     def run_once(self) -> bool:
         """Starts one run of what is due; False when nothing is due or a run is still under way."""
@@ -71,7 +76,9 @@ class CollectorWorker:
             # A daemon: a call that never returns must not keep the agent from ending.
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
-        self._run_start_seconds = self._clock()
+        self._queued_seconds, self._excused_seconds = self._read_queued(), 0.0
+        self._exceeds = False
+        self._run_start_seconds = self._watched_seconds = self._clock()
         self._requests.put(True)
         return True
 
@@ -96,9 +103,8 @@ class CollectorWorker:
 
     @property
     def is_hung(self) -> bool:
-        """Whether the run under way exceeds the time that a run may take."""
-        start_seconds = self._run_start_seconds
-        return start_seconds is not None and self._clock() - start_seconds > self._stale_seconds
+        """Whether the run under way exceeded the time that a run may take at the last look."""
+        return self._exceeds and self._run_start_seconds is not None
 
     @property
     def is_lost(self) -> bool:
@@ -112,6 +118,7 @@ class CollectorWorker:
 
     def parts(self) -> tuple[Part, ...]:
         """The newest readings of each collector, or those of ``silence``, and the worker's own."""
+        self._watch()
         state = self.state
         self._log_hang(state == HUNG)
         parts = (tuple(self._silence(state)),) if state else self._latest
@@ -121,6 +128,22 @@ class CollectorWorker:
         """The runs since the last call, oldest first."""
         while self._runs:
             yield self._runs.popleft()
+
+    def _watch(self) -> None:
+        """Judges the run under way: an agent that gets no processor must not blame the source."""
+        now, start = self._clock(), self._run_start_seconds
+        if start is None:
+            return
+        queued, unwatched = self._read_queued(), now - self._watched_seconds - self._stale_seconds
+        self._excused_seconds += max(queued - self._queued_seconds, unwatched, 0.0)
+        self._watched_seconds, self._queued_seconds = now, queued
+        self._exceeds = now - start - self._excused_seconds > self._stale_seconds
+
+    def _read_queued(self) -> float:
+        """Seconds that its thread has waited for a processor; 0 where the kernel does not tell."""
+        with suppress(OSError, ValueError, IndexError):
+            return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9
+        return 0.0
 
     def _log_hang(self, hung: bool) -> None:
         if hung and not self._has_logged_hang:
@@ -134,10 +157,15 @@ class CollectorWorker:
         return self._clock() >= min(self._due_seconds, default=0.0) - _SLACK_SECONDS
 
     def _run(self) -> None:
+        with suppress(OSError):
+            self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         while self._requests.get():
             self._run_due_collectors()
             self._run_start_seconds = None
             self._busy.release()
+        ended, self._schedstat = self._schedstat, -1
+        with suppress(OSError):
+            os.close(ended)
 
     def _run_due_collectors(self) -> None:
         now = self._clock()

@@ -1,5 +1,6 @@
 """A driver call that hangs: its GPU goes silent in time, everything else continues."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -98,14 +99,36 @@ def test_a_worker_that_hangs_is_not_waited_for_twice_and_reports_its_age() -> No
     assert time.monotonic() - start < 5
     assert not worker.run_once()
     assert not worker.is_hung
-    now[0] = 3.1
-    assert worker.is_hung
-    assert f'{agent.WORKER_STALLED.name}{{worker="slow"}} 1.0' in sampler.sample().text.decode()
+    now[0] = 30.0  # nobody looked for as long: the agent itself got no processor
+    assert not stalled(sampler)
+    now[0] = 30.1
+    assert stalled(sampler)
     slow.goes_on.set()
     assert worker.wait(30)
     text = sampler.sample().text.decode()
     assert f'{agent.WORKER_STALLED.name}{{worker="slow"}} 0.0' in text
     assert 'device="eth0"' in text
+
+
+def stalled(sampler: Sampler) -> bool:
+    text = sampler.sample(timeout_seconds=0.1).text.decode()
+    return f'{agent.WORKER_STALLED.name}{{worker="slow"}} 1.0' in text
+
+
+def test_a_worker_whose_thread_waits_for_a_processor_is_not_hung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, queued, slow = [0.0], [7.0], Slow()
+    monkeypatch.setattr(os, "pread", lambda *_: f"1 {round(queued[0] * 1e9)} 1".encode())
+    worker = CollectorWorker("slow", (slow,), clock=lambda: now[0])
+    sampler = Sampler(lambda: (worker,), tick_seconds=1)
+    seen = []
+    for now[0] in range(8):
+        queued[0] += 0.5
+        seen.append(stalled(sampler))
+    assert seen == [False] * 7 + [True]  # half of the time counts
+    slow.goes_on.set()
+    assert worker.end(30)
 
 
 class Counted:

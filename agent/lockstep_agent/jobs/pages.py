@@ -119,8 +119,9 @@ class JobPages:
         self._linger_seconds = linger_seconds
         self._pages: dict[Path, Page] = {}
         self._listed: list[Path] = []
-        # By folder: what its file of events was when it was read, and when it says the job ended.
-        self._events: dict[Path, tuple[tuple[int, int], float | None]] = {}
+        # By folder: what its file of events was when it was read, when it says the job ended, and
+        # how many ranks failed.
+        self._events: dict[Path, tuple[_Signature, float | None, int]] = {}
         self._silent_since_seconds: float | None = None
         self._was_running = False
         self.running: frozenset[Path] = frozenset()
@@ -132,6 +133,11 @@ class JobPages:
     def pages(self) -> list[Page]:
         """The pages of all attempts, each in its newest good state."""
         return list(self._pages.values())
+
+    @property
+    def num_failed(self) -> int:
+        """Ranks that failed in the newest attempt, by the launchers' word."""
+        return sum(failed for _, _, failed in self._events.values())
 
     def refresh(self, job: JobSnapshot, now_seconds: float) -> None:
         """Takes in what has changed and decides whether the job has left."""
@@ -173,13 +179,14 @@ class JobPages:
             status = path.lstat()
             signature = (status.st_mtime_ns, status.st_size)
             if signature != self._events.get(folder, (None,))[0]:
-                self._events[folder] = (signature, finish_time(last_events(path, owner)))
+                events = last_events(path, owner)
+                self._events[folder] = (signature, finish_time(events), _num_failed(events))
         except OSError:
             return  # no file yet, or the folder is being removed
 
     def _is_over(self, now_seconds: float) -> bool:
         """Whether the job ended long enough ago, by its launcher's event or by its silent ranks."""
-        ends = [end for _, end in self._events.values() if end is not None]
+        ends = [end for _, end, _ in self._events.values() if end is not None]
         if ends and len(ends) == len(self._events):  # of every pod here that has a launcher
             return now_seconds >= max(ends) + self._linger_seconds
         if self.running or not self._pages:
@@ -194,6 +201,19 @@ class JobPages:
         if self._events:
             wait_seconds = max(wait_seconds, _SILENT_LAUNCHER_SECONDS)
         return now_seconds >= self._silent_since_seconds + wait_seconds
+
+
+def _num_failed(events: Iterable[Event]) -> int:
+    """Ranks that ended with an error in the newest attempt; 0 where it is not called failed."""
+    num_failed, is_failed = 0, False
+    for event in events:
+        if event.kind == "attempt_started":
+            num_failed, is_failed = 0, False
+        elif event.kind == "rank_ended":
+            num_failed += event.fields.get("exit_code") != 0
+        elif event.kind == "attempt_ended":
+            is_failed = event.fields.get("outcome") == "failed"
+    return num_failed if is_failed else 0
 
 
 def _sequence(values: Values) -> int:

@@ -139,7 +139,7 @@ KINDS: tuple[Kind, ...] = (
           r"RendezvousTimeout\w*Error|DistStoreError|clients joined|client socket has (?:timed out|failed to connect)|Name or service not known|failure in name resolution|No route to host"),
     _kind("wrong_topology", _C, "user", "workload", "ranks, world size or devices do not fit",
           "world size|world_size|WORLD_SIZE|divisible|device ordinal|Duplicate GPU|num_processes|invalid rank",
-          r"(?i)^(?:\w+\.)*\w*(?:Error|Exception)\b.*(?:world[_ ]size|divisible)|invalid device ordinal|Duplicate GPU detected|world[_ ]size .{0,60}(?:not (?:divisible|equal|match)|mismatch|does not)|not divisible by .{0,60}(?:parallel|world)"),
+          r"(?i)^(?:\w+\.)*\w*(?:Error|Exception)\b.*(?:world[_ ]size|divisible)|invalid device ordinal|Duplicate GPU detected|world[_ ]size[ =].{0,60}(?:not (?:divisible|equal|match|agree)|mismatch|does not)|not divisible by .{0,60}(?:parallel|world)"),
     _kind("collective_mismatch", _C, "user", "workload", "ranks called different collectives",
           "mismatch between collectives", r"Detected mismatch between collectives"),
     _kind("missing_module", _C, "user", "workload", "a module could not be imported",

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,6 +254,26 @@ def test_a_job_stays_for_its_linger_after_the_launcher_wrote_its_end(root: Path)
     append_event(job_folder(root, "job"), Event(kind="job_started", job_id="job", attempt=1))
     LivePage(root, attempt=1).step(1)
     assert ranks.values()[training.STEPS, (*JOB, "0")] == 1
+
+
+def test_ranks_that_fail_before_they_have_a_page_are_counted_by_the_launchers_word(
+    root: Path,
+) -> None:
+    ranks, folder = RanksFixture(root), job_folder(root, "job")
+    failed = (training.RANKS, (*NODE, "failed"))
+
+    def write(kind: str, **fields: Any) -> float | None:
+        append_event(folder, Event(kind=kind, job_id="job", attempt=0, fields=fields))
+        return ranks.values().get(failed)
+
+    for outcome, num_failed in (("cancelled", None), ("failed", 2)):
+        assert write("attempt_started") is None
+        for rank, exit_code in enumerate((2, -15, 0)):
+            write("rank_ended", rank=rank, exit_code=exit_code)
+        assert write("attempt_ended", outcome=outcome) == num_failed
+    assert write("job_finished", outcome="failed") == 2
+    ranks.now += 65
+    assert failed not in ranks.values()
 
 
 def test_without_a_launcher_a_job_leaves_when_all_its_ranks_have_long_ended(root: Path) -> None:

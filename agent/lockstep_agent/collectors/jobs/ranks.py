@@ -11,6 +11,7 @@ from lockstep_agent.jobs.pages import MAX_READS, JobPages
 from lockstep_agent.jobs.readings import JobView, job_readings
 from lockstep_catalogue.agent import PAGES_UNREADABLE
 from lockstep_catalogue.labels import REASON
+from lockstep_catalogue.training import RANKS
 
 
 class Ranks:
@@ -75,3 +76,6 @@ class Ranks:
                 pods=job.pods,
             )
             yield from job_readings(view)
+        elif pages.num_failed:  # before any of them had a page
+            labels = (job.cluster, job.job_id, self._node, "failed")
+            yield Reading(RANKS, labels, pages.num_failed)

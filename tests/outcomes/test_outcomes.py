@@ -121,6 +121,7 @@ CASES = [
         'Traceback (most recent call last):\n  File "a.py"\n'
         "ValueError: world_size (8) is not equal to tp x pp (16)"))),
     case("failed", "user", "wrong_topology", (), ranks=ends(1, -15, r0="CUDA error: invalid device ordinal")),
+    case("failed", "user", "wrong_topology", (), ranks=ends(2, -15, r0="x: WORLD_SIZE=8 and ROLE_WORLD_SIZE=2 do not agree")),
     case("time_limit", "user", "time_limit", (), ranks=ends(-15, -9, 1, each=BUG), scheduler=("TIMEOUT",)),
     case("time_limit", "user", "time_limit", (), ranks=ends(-15, -15), launcher_signal="SIGTERM",
          at_time_limit=True, outside_time=99.0),

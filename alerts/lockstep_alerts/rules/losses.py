@@ -30,8 +30,10 @@ def _carried(_: Parameters) -> str:
     # A job that leaves while the agent is seen is written off by a zero: it is not hit any more.
     ranks = select(training.RANKS, one_of(STATE, *RUNNING))
     now = by("max", f"timestamp({ranks} > 0)", *NODE_LABELS)
-    known = f"(last_over_time({select(recorded.CARRIED)}[{_MEMORY}]) > time() - {_MEMORY_SECONDS})"
-    return f"({now}\nor 0 * {known}) and {MACHINE_JOIN} {_AGENT}\nor {known}"
+    carried = (
+        f"(last_over_time({select(recorded.CARRIED)}[{_MEMORY}]) > time() - {_MEMORY_SECONDS})"
+    )
+    return f"({now}\nor 0 * {carried}) and {MACHINE_JOIN} {_AGENT}\nor {carried}"
 
 
 def _gone(rules: Parameters) -> str:

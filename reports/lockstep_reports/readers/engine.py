@@ -53,7 +53,7 @@ def find_engine(name: str, address: str | None) -> Engine | None:
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
-        raise ValueError("--engine ray needs Ray; pip install 'lockstep-train[ray]'") from error
+        raise ValueError("--engine ray needs Ray; pip install ray") from error
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error")

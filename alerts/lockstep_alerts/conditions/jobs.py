@@ -162,12 +162,15 @@ class JobNotProgressing(Condition):
         )
 
     def evidence(self) -> str:
-        """Asks Prometheus which ranks the others wait for, or which stopped first."""
+        """Asks Prometheus whom the others wait for, who stopped first, or which nodes are gone."""
         missing = select(training.HANG_MISSING, *_JOB_MATCHERS)
         first = select(training.HANG_FIRST, *_JOB_MATCHERS)
         waited = _naming(missing, "The others wait for ")
         stopped = _naming(first, "No rank stands apart. First to stop: ")
-        return f"{waited}.{{{{ else }}}}{stopped}.{{{{ end }}}}{{{{ end }}}}"
+        lost, item = select(recorded.GONE, *_JOB_MATCHERS), "{{ $series.Labels.node }}"
+        gone = listing(lost, item, CLUSTER, JOB_ID, before="Nothing is heard of ")
+        otherwise = "{{ else }}"
+        return f"{waited}.{otherwise}{stopped}.{otherwise}{gone}{{{{ end }}}}{{{{ end }}}}"
 
 
 _JOB_MATCHERS = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))

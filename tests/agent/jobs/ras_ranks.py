@@ -3,12 +3,12 @@
 Each file of a job is a poll's answer and how it comes; the last one stays.
 """
 
-import atexit
 import json
 import os
 import socket
 import subprocess
 import sys
+from atexit import register as call_at_exit  # a fixture replaces the module's own
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -100,7 +100,7 @@ def agent_program(poll_seconds: float, answer_seconds: float) -> tuple[str, ...]
 def nccl_library(name: str = "libnccl.so.2.28.9", version: str = "") -> Path:
     """A library of that name, which holds the words by which NCCL tells its version."""
     folder = Path(mkdtemp(prefix="nccl-"))
-    atexit.register(rmtree, folder, ignore_errors=True)
+    call_at_exit(rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
     source = f'const char version[] = "NCCL version {version}";\n' if version else "int none;\n"
     command = ["cc", "-shared", "-fPIC", "-o", str(folder / name), "-x", "c", "-"]

@@ -1,4 +1,4 @@
-"""What one Prometheus holds: lines through what was measured on clusters of several sizes."""
+"""The capacity of one Prometheus: lines through what was measured on clusters of several sizes."""
 
 import json
 import math
@@ -19,7 +19,8 @@ class Fit:
 
     Attributes:
         exponent: of the growth between the largest three sizes; 1 is linear.
-        error_ratio: by how much the line through all other sizes misses the largest.
+        error_ratio: by how much the line through all other sizes misses the largest, of the less of
+            the two: a line that says a third is as wrong as one that says thrice as much.
         measured_nodes: the largest size.
     """
 
@@ -59,7 +60,7 @@ def fit(points: Sequence[tuple[float, float]]) -> Fit:
         fixed=fixed,
         per_node=per_node,
         exponent=exponent,
-        error_ratio=abs(before / value - 1),
+        error_ratio=max(before / value, value / before) - 1,
         measured_nodes=most,
     )
 

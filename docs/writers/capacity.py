@@ -6,6 +6,7 @@ from typing import Any
 from lockstep_alerts.capacity import MAX_SHARE, fit_of, group_fits, measured, most_nodes
 from lockstep_catalogue.series_budget import MAX_SERIES
 
+_UNKNOWN = 10  # from which on an error says that nothing is known
 _EXTRAPOLATED = (1024, 2048, 12_500)
 _LINEAR = 1.1  # exponents up to here are noise of a measurement
 _WANTED_SHARE = 0.2
@@ -152,7 +153,7 @@ def _lines() -> Iterator[list[str]]:
     ]
     for name, fit, scale in rows:
         grows = "" if fit.exponent <= _LINEAR else ", more than linear"
-        estimates = [f"{fit.at(x) * scale:,.1f} ± {fit.error_at(x):.0%}" for x in _EXTRAPOLATED]
+        estimates = [f"{fit.at(x) * scale:,.1f} ± {_error(fit.error_at(x))}" for x in _EXTRAPOLATED]
         yield [name, f"{fit.exponent:.2f}{grows}", *estimates]
 
 
@@ -197,3 +198,7 @@ def _found(figures: dict[str, Any]) -> str:
         f"--cluster` lists {top['jobs']:,} jobs in {top['seconds']:.2f} s, and in "
         f"{top['slowest']:.2f} s at most.\n"
     )
+
+
+def _error(ratio: float) -> str:
+    return f"{ratio:.0%}" if ratio < _UNKNOWN else f"over {_UNKNOWN:.0%}"

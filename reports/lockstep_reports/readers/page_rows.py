@@ -22,8 +22,8 @@ TIMES, FLAGS, LOADS = (
     ("device", "nonfinite", "hang"),
     ("tokens", "sequence_squares"),
 )
-_BY_CLOCK = ("seconds", "host_bound_seconds", *STEP_PHASES, *TIMES)
-_NAMES = (*_BY_CLOCK, "loss", QUEUED, *WAITS.values(), *FLAGS, *LOADS)
+_CLOCKED = ("seconds", "host_bound_seconds", *STEP_PHASES, *TIMES)
+_NAMES = (*_CLOCKED, "loss", QUEUED, *WAITS.values(), *FLAGS, *LOADS)
 # Durations are as precise as in a row: clocks and counts need more.
 _WRITTEN, _EXACT = np.float32, {*TIMES, *LOADS}
 MATRIX_TYPES = {name: np.float64 if name in _EXACT else _WRITTEN for name in _NAMES}
@@ -68,7 +68,7 @@ class Question(NamedTuple):
         part: dict[str, Matrix | float] = {}
         for name, kind in MATRIX_TYPES.items():
             values = _column(pages, counts, rows, name)
-            if is_right is not None and name in _BY_CLOCK:
+            if is_right is not None and name in _CLOCKED:
                 values = np.where(is_right, values, np.nan)
             cells: Any = values.reshape(shape).astype(kind) if is_whole else None
             if not is_whole:
@@ -112,13 +112,13 @@ def _column(pages: Sequence[Page], counts: Integers, rows: Rows, name: str) -> M
         return where_present(rows, f"{name}_ns", _wall(pages, counts, rows[f"{name}_ns"]))
     if name in FLAGS:
         return (rows["flags"] & BITS[name] > 0).astype(np.float64)
-    if name in _BY_PAGE:
+    if name in _PAGE_FIELDS:
         # Most machines have no waits of a page to share.
         if not np.any(rows["present"] & ROW.presence[QUEUED]):
             return np.full(len(rows), np.nan)
         ends = counts.cumsum()
         return np.concatenate(
-            [_BY_PAGE[name](rows[a:b]) for a, b in zip(ends - counts, ends, strict=True)]
+            [_PAGE_FIELDS[name](rows[a:b]) for a, b in zip(ends - counts, ends, strict=True)]
         )
     if name not in STEP_PHASES:
         return _cover_phases(rows) if name == "seconds" else column(rows, name)
@@ -242,6 +242,6 @@ def _since_value(seconds: Matrix, has_value: Integers) -> Matrix:
     return np.diff(sums)
 
 
-_BY_PAGE: dict[str, Callable[[Rows], Matrix]] = {
+_PAGE_FIELDS: dict[str, Callable[[Rows], Matrix]] = {
     WAITS["blocked"]: blocked_by_row, WAITS["run_queue"]: queued_outside,
 }  # fmt: skip

@@ -46,6 +46,7 @@ MAY_OPEN = {
     "instrumentation/lockstep/monitor/memory": PROC,
     "instrumentation/lockstep/monitor/periodic": PROC,
     "agent/lockstep_agent/state_file": OWN,
+    "agent/lockstep_agent/runtime/collector_worker": PROC,
     "agent/lockstep_agent/doctor/checkup": "results " + USERS,
     "agent/lockstep_agent/collectors/node/host": PROC,
     "agent/lockstep_agent/collectors/gpu/allocation": "job files of the scheduler's prolog",

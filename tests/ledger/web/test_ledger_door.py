@@ -4,6 +4,7 @@ import http.client
 import resource
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -77,6 +78,8 @@ def connected(port: int, number: int, first: bytes = b"") -> Iterator[list[socke
         yield opened
     finally:
         for link in opened:
+            # By a reset: a port that waits a minute for stragglers is another test's to choose.
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             link.close()
 
 

@@ -168,7 +168,7 @@ def _classification(
         reason=rule.reason.format(
             ranks=ranks_text,
             Ranks=f"Rank {rank_list(ranks)} was" if named else "Ranks were",
-            sign=printable(deciding[0].text, _MAX_TEXT) if deciding else "",
+            sign=printable(deciding[0].text, _MAX_TEXT).rstrip(".") if deciding else "",
             also=printable(also.text, _MAX_TEXT) if also else "",
         ),
         cause_ranks=named,

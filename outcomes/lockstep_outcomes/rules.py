@@ -64,7 +64,9 @@ def _make_rules(*tiers: Tier) -> tuple[Rule, ...]:
 def _make_rule(kind: Kind) -> Rule:
     says = kind.says or kind.name.replace("_", " ")
     shows_text = kind.name in {"exception", "data_error", "xid"}
-    reason = "{sign}{ranks}." if shows_text else f"{says[:1].upper()}{says[1:]}{{ranks}}."
+    # Who started the job wrong reads what the program said of it.
+    text = ": {sign}" if kind.blame == "workload" else ""
+    reason = "{sign}{ranks}." if shows_text else f"{says[:1].upper()}{says[1:]}{{ranks}}{text}."
     signs = (kind.name, *SYNONYMS.get(kind.name, ()))
     return Rule(kind.name, signs, "failed", kind.failure_class, kind.blame, reason)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from lockstep_cli.gameday.rows import Row, RowError
 from lockstep_cli.gameday.scene import Scene
+from lockstep_cli.gameday.sweeper import QUOTAS
 from lockstep_records.file_access.atomic_file import write_atomically
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
@@ -25,6 +26,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "openssl": ("no openssl", lambda: shutil.which("openssl") is not None),
     "c++": ("no C++ compiler for torch.compile", lambda: shutil.which("c++") is not None),
     "root": ("needs root", lambda: os.geteuid() == 0),
+    "quota": (
+        "no control groups of version 1 whose quotas can be set",
+        lambda: os.access(QUOTAS, os.W_OK),
+    ),
 }
 """What a machine may lack: the words for it, and whether it is there."""
 
@@ -134,6 +139,17 @@ def _write_pressure(path: Path, ratios: dict[str, Any], ended: threading.Event) 
         line = f"avg10=0.00 avg60=0.00 avg300=0.00 total={total:.0f}"
         with suppress(OSError):  # the row's folder is gone
             write_atomically(path, f"some {line}\nfull {line}\n")
+
+
+@action("quota")
+def quota(scene: Scene, argument: dict[str, Any]) -> None:
+    """Lets a rank have so much of a processor: ``{rank: 1, cores: 0.1}``."""
+    group = QUOTAS / scene.memory.parent.name / scene.row.row
+    group.mkdir(parents=True)
+    period = int((group / "cpu.cfs_period_us").read_text())
+    (group / "cpu.cfs_quota_us").write_text(str(int(period * argument["cores"])))
+    for pid in _pids(scene, "rank", str(argument["rank"])):
+        (group / "cgroup.procs").write_text(str(pid))
 
 
 @action("root")

@@ -14,6 +14,7 @@ from lockstep_cli.gameday.scene import Observed, Truth
 
 _TEXTS = ("summary", "description", "causes")
 _LOST_WITHIN = 0.05
+_CONTENTION, _CONTENDED = "TrainContention", 0.25  # the ratio of the alert's own rule
 _LOST_SECONDS = 2.0  # a rank-second each for the end of the first and the start of the next attempt
 
 
@@ -80,11 +81,12 @@ def matches(notice: Notice, alert: Mapping[str, Any]) -> bool:
 def _notified(row: Row, observed: Observed) -> Iterator[Finding]:
     """How often a person was notified; a resolution and what may come besides do not count."""
     expected = Counter(notice.to for notice in row.expect.notices) | Counter(row.expect.notified)
+    may = _may(row, observed)
     counted = Counter(
         each.receiver
         for each in observed.notifications
         if each.status == "firing"
-        and any(alert["labels"]["alertname"] not in row.expect.may for alert in each.alerts)
+        and any(alert["labels"]["alertname"] not in may for alert in each.alerts)
     )
     for receiver in ("pager", "tickets"):
         number, limit = counted[receiver], row.expect.notified.get(receiver, expected[receiver])
@@ -92,15 +94,23 @@ def _notified(row: Row, observed: Observed) -> Iterator[Finding]:
         yield Finding(column="notified", holds=number == limit, text=text)
 
 
+def _may(row: Row, observed: Observed) -> set[str]:
+    """What may come besides: short of processors is also who shares them with the other rows."""
+    is_expected = any(notice.alert == _CONTENTION for notice in row.expect.notices)
+    is_contended = observed.truth.machine_waited_ratio > _CONTENDED and not is_expected
+    return {*row.expect.may, *((_CONTENTION,) if is_contended else ())}
+
+
 def _other(row: Row, observed: Observed) -> Iterator[Finding]:
-    expected = {*row.expect.may, *(notice.alert for notice in row.expect.notices)}
-    others = {
+    came = {
         alert["labels"]["alertname"]
         for each in observed.notifications
         for alert in each.alerts
         if alert["status"] == "firing"
-    } - expected
-    yield Finding(column="nothing else", holds=not others, text=", ".join(sorted(others)) or "yes")
+    } - {notice.alert for notice in row.expect.notices}
+    others, may = came - _may(row, observed), ", ".join(sorted(came))
+    text = ", ".join(sorted(others)) or (f"yes, but {may} of this machine's load" if may else "yes")
+    yield Finding(column="nothing else", holds=not others, text=text)
 
 
 def _ledger(expected: Ledger, observed: Observed) -> Iterator[Finding]:

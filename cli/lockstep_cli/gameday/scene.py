@@ -31,6 +31,7 @@ _PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
 _PAUSES = ("checkpoint", "eval")  # writing a checkpoint again is not rework
 _SETTLED_SECONDS = 90.0
 _READY_SECONDS = 20.0
+_PRESSURE = Path("/proc/pressure/cpu")
 _FAULT = re.compile(r"fault: (\S+) rank=(\d+) step=(\d+)")
 
 
@@ -61,6 +62,8 @@ class Truth:
         steps_lost: steps done again after a restart, the most of any.
         exit_status: of the last launcher; None where it had to be killed.
         step_before, step_after: median seconds of a step, before the failure and at the end.
+        machine_waited_ratio: of the worst minute in which something on this machine waited for a
+            processor, as the kernel knows it; 0 where it does not tell.
     """
 
     began: float = 0.0
@@ -74,6 +77,7 @@ class Truth:
     exit_status: int | None = None
     step_before: float = 0.0
     step_after: float = 0.0
+    machine_waited_ratio: float = 0.0
 
     @property
     def stood_seconds(self) -> float:
@@ -270,6 +274,7 @@ class Scene:
         step = self.step()
         self._occupy_gpus()
         self._note_faults()
+        self._note_load()
         if self.truth.began and self._is_notified():
             self._reach("notified")
         if len(self._attempts()) > 1 and step > 0:
@@ -316,6 +321,11 @@ class Scene:
         if any(True for _ in self._fault_lines()):
             self._reach("fault")
             self._begin()
+
+    def _note_load(self) -> None:
+        with suppress(OSError, IndexError):
+            percent = float(_PRESSURE.read_text().split("avg60=")[1].split()[0])
+            self.truth.machine_waited_ratio = max(self.truth.machine_waited_ratio, percent / 100)
 
     def _fault_lines(self) -> Iterator[tuple[str, int, int]]:
         """Kind, rank and step of each fault but the pace."""
@@ -374,10 +384,8 @@ class Scene:
         return observed
 
     def _is_settled(self, observed: Observed) -> bool:
-        words = ("ledger", "job", self.row.row, "--json", "--cluster", self.row.cluster)
-        store = ("--store", str(self.stage.store))
-        with suppress(ValueError):
-            observed.record = json.loads(self.stage.lockstep(*words, *store, is_checked=False))
+        address = f"{self.stage.ledger}/api/jobs/{self.row.row}?cluster={self.row.cluster}"
+        observed.record = json.loads(_get(address) or "{}")
         return bool(observed.record.get("outcome"))
 
     def _report(self) -> str:
@@ -444,9 +452,15 @@ def _rows_of(page: Any) -> list[Any]:
 
 
 def _answers(node: Node) -> bool:
+    return bool(_get(f"http://{node.address}/ready"))
+
+
+def _get(address: str) -> str:
+    """What is answered with success; empty where nothing is."""
     import httpx  # noqa: PLC0415  # half a second that --help need not wait for
 
     try:
-        return httpx.get(f"http://{node.address}/ready", trust_env=False).is_success
+        response = httpx.get(address, trust_env=False)
     except httpx.TransportError:
-        return False
+        return ""
+    return response.text if response.is_success else ""

@@ -2,7 +2,8 @@
 
 ``python sweeper.py VARIABLE=VALUE MEMORY FOLDER``: its standard input is a pipe from the game day.
 At the end of that, also by SIGKILL, every process with the variable in its environment is killed,
-what is mounted below the folders is unmounted, and the folder in memory is removed.
+what is mounted below the folders is unmounted, and its control groups and the folder in memory are
+removed.
 """
 
 import os
@@ -14,6 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+QUOTAS = Path("/sys/fs/cgroup/cpu")
 _ROUNDS, _ROUND_SECONDS = 100, 0.1  # until what was being started has the variable too
 
 
@@ -42,6 +44,10 @@ def _main(variable: str, memory: str, folder: str) -> None:
             break
         time.sleep(_ROUND_SECONDS)
     _unmount(memory, folder)
+    groups = QUOTAS / Path(memory).name
+    for group in (*groups.glob("*/"), groups):
+        with suppress(OSError):
+            group.rmdir()
     shutil.rmtree(memory, ignore_errors=True)
 
 

@@ -7,11 +7,16 @@ events. A poll sees the newest checkpoint: of several between two polls it repor
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES, GoodputState
+from lockstep_catalogue.vocabulary import (
+    ENDED_PHASES,
+    PAUSE_PHASES,
+    PHASE_STATES,
+    GoodputState,
+)
 from lockstep_outcomes.progress.goodput import goodput_ns
 from lockstep_outcomes.progress.hangs import Hang, is_count
 from lockstep_outcomes.progress.missing import (
@@ -215,6 +220,7 @@ class Moments:
         over: when the attempt was over on the node; None while it runs.
         num_gpus: GPUs of the node that are allocated to the job; None where unknown.
         hang_begin: last progress before a hang of which no end was seen; None without.
+        stood: phase in which each rank stood then, by rank; others waited.
     """
 
     begin: float | None = None
@@ -222,6 +228,7 @@ class Moments:
     over: float | None = None
     num_gpus: int | None = None
     hang_begin: float | None = None
+    stood: Mapping[int, str] = field(default_factory=dict)
 
 
 class ProgressEvents:
@@ -381,10 +388,11 @@ def _rank_ns(
         spent["unknown"] -= moved_ns
         spent["other"] += moved_ns
         if moments.hang_begin is not None:
-            # It waited until a time-out ended the hang: in a step that never ended.
+            # It stood until a time-out or a person ended the hang: in a step that never ended.
+            state = PHASE_STATES.get(moments.stood.get(rank, ""), "communication")
             stood_ns = round((page.progress_wall_seconds - moments.hang_begin) * 1e9)
-            moved_ns = min(spent["communication"], max(0, stood_ns))
-            spent["communication"] -= moved_ns
+            moved_ns = min(spent[state], max(0, stood_ns))
+            spent[state] -= moved_ns
             spent["hang"] += moved_ns
     if moments.begin is not None:
         process_seconds = page.periodic["process_seconds"] or 0.0
@@ -436,7 +444,12 @@ def moments_of(events: Sequence[Event], attempt: int, over: float | None = None)
             if isinstance(rank, int):
                 ends[rank] = event.time
     begin = launched if begin is None else begin
-    lasting = [hang.begin for hang in hangs_of(events, attempt) if hang.end is None]
+    lasting = [hang for hang in hangs_of(events, attempt) if hang.end is None]
     return Moments(
-        begin=begin, ends=ends, over=over, num_gpus=num_gpus, hang_begin=max(lasting, default=None)
+        begin=begin,
+        ends=ends,
+        over=over,
+        num_gpus=num_gpus,
+        hang_begin=max((hang.begin for hang in lasting), default=None),
+        stood={state.rank: state.phase for hang in lasting for state in hang.ranks},
     )

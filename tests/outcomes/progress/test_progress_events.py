@@ -187,18 +187,22 @@ def test_communication_beyond_that_of_the_last_replica_is_waiting_for_it_but_not
     assert spent["communication"] == pytest.approx(11.0 - waited, abs=0.2)
 
 
-def test_waiting_in_a_hang_that_a_time_out_ends_is_the_hangs(memory: Path) -> None:
+@pytest.mark.parametrize(("stood", "phase"), [({}, "sync"), ({0: "backward"}, "backward")])
+def test_a_hang_that_was_ended_takes_the_time_in_which_the_rank_stood(
+    memory: Path, stood: dict[int, str], phase: str
+) -> None:
     ranks = Ranks(memory)
-    ranks.spend(0, forward=1.0, sync=25.0)
+    ranks.spend(0, **{"forward": 1.0, "sync": 5.0, phase: 25.0})
     ranks.spend(1, forward=1.0, sync=5.0)
     ranks.pages[0].heartbeat(time.monotonic_ns(), PHASES.index("failed"))
     pages = pages_of(ranks.folder)
     now = time.time()
     for begin, hang_seconds in ((None, 0.0), (now - 20.0, 20.0)):
-        fields = goodput_fields(pages, Moments(hang_begin=begin), now, time.monotonic_ns())
-        spent = fields["rank_seconds"]
+        moments = Moments(hang_begin=begin, stood=stood)
+        spent = goodput_fields(pages, moments, now, time.monotonic_ns())["rank_seconds"]
         assert spent.get("hang", 0.0) == pytest.approx(hang_seconds, abs=5.0)
-        assert spent.get("straggler_wait", 0.0) == pytest.approx(20.0 - hang_seconds, abs=5.0)
+        of_phase = spent.get("productive" if stood else "straggler_wait", 0.0)
+        assert of_phase == pytest.approx(20.0 - hang_seconds, abs=8.0)
 
 
 def test_stages_of_a_pipeline_wait_for_each_other_by_nature(memory: Path) -> None:

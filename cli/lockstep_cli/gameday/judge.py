@@ -102,15 +102,17 @@ def _may(row: Row, observed: Observed) -> set[str]:
 
 
 def _other(row: Row, observed: Observed) -> Iterator[Finding]:
-    came = {
+    others = {
         alert["labels"]["alertname"]
         for each in observed.notifications
         for alert in each.alerts
         if alert["status"] == "firing"
     } - {notice.alert for notice in row.expect.notices}
-    others, may = came - _may(row, observed), ", ".join(sorted(came))
-    text = ", ".join(sorted(others)) or (f"yes, but {may} of this machine's load" if may else "yes")
-    yield Finding(column="nothing else", holds=not others, text=text)
+    unexpected, may = others - _may(row, observed), ", ".join(sorted(others))
+    text = ", ".join(sorted(unexpected)) or (
+        f"yes, but {may} of this machine's load" if may else "yes"
+    )
+    yield Finding(column="nothing else", holds=not unexpected, text=text)
 
 
 def _ledger(expected: Ledger, observed: Observed) -> Iterator[Finding]:

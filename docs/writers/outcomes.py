@@ -34,8 +34,6 @@ Lines of the ranks' last output and exceptions are read by the table of the job 
 (`lockstep_outcomes/joblogs/kinds.py`): a row above with the name of a kind there means its lines.
 The other signs come from exit statuses, signals, pages and words of schedulers:
 
-| evidence | sign |
-| --- | --- |
 """
 
 
@@ -61,5 +59,8 @@ def render() -> str:
     evidence |= SIGNAL_SIGNS
     evidence |= {f"page says `{phase}`": sign for phase, sign in PHASE_SIGNS.items()}
     evidence |= SCHEDULER_SIGNS
-    lines = "".join(f"| {text} | `{sign}` |\n" for text, sign in evidence.items())
+    texts: dict[str, list[str]] = {}
+    for text, sign in evidence.items():
+        texts.setdefault(sign, []).append(text)
+    lines = "".join(f"- `{sign}`: {', '.join(each)}\n" for sign, each in texts.items())
     return _HEAD + "\n".join(map(_row, RULES)) + "\n" + _SIGNS + lines

@@ -52,7 +52,7 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def markdown_page() -> str:
-    """The schema as Markdown: a table for each kind of object, reports first."""
+    """The schema as Markdown: a list for each kind of object, reports first."""
     payload = schema()
     lines = [
         "# The JSON of a report", "",
@@ -67,18 +67,17 @@ def markdown_page() -> str:
     )
     for name, definition in definitions:
         lines += [f"## {name}", "", definition.get("description", ""), ""]
-        lines += ["| field | type: meaning |", "| --- | --- |"]
         for field, field_schema in definition["properties"].items():
             if name in _REPORTS and field in shared:
                 continue
             meaning = f": {words}" if (words := field_schema.get("description")) else ""
-            lines.append(f"| `{field}` | {_type_name(field_schema)}{meaning} |")
+            lines.append(f"- `{field}` {_type_name(field_schema)}{meaning}")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _type_name(field_schema: dict[str, Any]) -> str:
-    """The type of a field in words, with links to the tables of other objects."""
+    """The type of a field in words, with links to the lists of other objects."""
     if "anyOf" in field_schema:
         return " or ".join(_type_name(option) for option in field_schema["anyOf"])
     if "$ref" in field_schema:

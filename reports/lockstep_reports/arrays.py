@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +30,60 @@ def is_zero(values: Matrix) -> bool:
     return not any(values.strides) and bool(values.size) and not values.flat[0]
 
 
-_CELLS_AT_ONCE = 1 << 20
+_CELLS_AT_ONCE, _COLUMNS_OF_LINE = 1 << 20, 16
+_CELLS_OF_COLUMNS = 1 << 23  # so many that threads can share them
 
 
-def blocks_of_rows(values: Matrix) -> Iterator[slice]:
+class Cells(Protocol):
+    """Figures [rows, columns]: a matrix, or what is computed where it is asked for.
+
+    They are asked with two indices.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of rows, and of columns."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, where: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Difference:
+    """One matrix minus another of the same shape, as ``Cells``."""
+
+    more: Cells
+    less: Matrix
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the matrix."""
+        return self.more.shape
+
+    def __len__(self) -> int:
+        return self.more.shape[0]
+
+    def __getitem__(self, where: tuple[Any, Any]) -> Matrix:
+        more: Matrix = self.more[where]
+        return more if is_zero(self.less) else more - self.less[where]
+
+
+def negative(values: Matrix) -> Difference:
+    """Each value with the other sign."""
+    return Difference(np.broadcast_to(values.dtype.type(0), values.shape), values)
+
+
+def blocks_of_rows(values: Cells) -> Iterator[slice]:
     """Some rows [ranks, steps] after the other, so few that what is made of them is small."""
     size = max(1, _CELLS_AT_ONCE // max(1, values.shape[1]))
     return (slice(first, first + size) for first in range(0, len(values), size))
+
+
+def blocks_of_columns(values: Cells) -> Iterator[slice]:
+    """Some columns [ranks, steps] after the other, in the same way; of none one without any."""
+    size = max(1, _CELLS_OF_COLUMNS // max(1, len(values)) // _COLUMNS_OF_LINE) * _COLUMNS_OF_LINE
+    return (slice(first, first + size) for first in range(0, max(1, values.shape[1]), size))
 
 
 # Codes of `struct`, as layouts declare them, in numpy's names; all little-endian.
@@ -64,41 +113,37 @@ def dtype_of(section: Section) -> np.dtype[np.void]:
 class GrowingMatrix:
     """A matrix [ranks, steps] that takes memory from the first row on that differs from others.
 
-    Of most jobs many fields are zero or unknown throughout.
+    Of most jobs many fields are zero or unknown throughout, and all ranks have the same loss.
     """
 
     def __init__(self, shape: tuple[int, int], kind: type[np.floating]) -> None:
         self._shape, self._kind = shape, kind
-        self._constant: float | None = None
+        self._shared: Matrix | float | None = None
         self._values: Matrix | None = None
 
     def fill(self, rows: Integers, values: Matrix | float) -> None:
-        """Sets some rows [rows, steps], or all of their cells alike."""
+        """Sets some rows, as ``shorten`` gives them."""
         if self._values is None:
-            if isinstance(values, float) and (
-                self._constant is None or _is_same(self._constant, values)
+            if np.ndim(values) <= 1 and (
+                self._shared is None or np.array_equal(self._shared, values, equal_nan=True)
             ):
-                self._constant = values
+                self._shared = values
                 return
-            before = math.nan if self._constant is None else self._constant
-            self._values = np.full(self._shape, before, dtype=self._kind)
+            self._values = self.values.copy()
         self._values[rows] = values
 
     @property
     def values(self) -> Matrix:
         """The matrix, which is not written to."""
         if self._values is None:
-            constant = math.nan if self._constant is None else self._constant
-            return np.broadcast_to(self._kind(constant), self._shape)
+            shared = math.nan if self._shared is None else self._shared
+            return np.broadcast_to(np.asarray(shared, self._kind), self._shape)
         return self._values
 
 
-def _is_same(first: float, second: float) -> bool:
-    return first == second or (math.isnan(first) and math.isnan(second))
-
-
-def shorten_constant(values: Matrix) -> Matrix | float:
-    """A number where all values are that, or all unknown; else the values."""
-    first = float(values.flat[0]) if values.size else math.nan
-    same = np.isnan(values) if math.isnan(first) else values == first
-    return first if same.all() else values
+def shorten(values: Matrix) -> Matrix | float:
+    """A number where all values [rows, steps] are that, a row where all are like it; else all."""
+    for first in (values.flat[0], values[0]) if values.size else ():
+        if np.array_equal(values, np.broadcast_to(first, values.shape), equal_nan=True):
+            return float(first) if np.ndim(first) == 0 else first
+    return values if values.size else math.nan

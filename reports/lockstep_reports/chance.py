@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Cells, Matrix
 
 
 def tail_bound(hits: float, trials: float, share: float) -> float:
@@ -68,9 +68,10 @@ _SIGMAS = 8.0
 _MAX_SAMPLED_ROWS = 1024
 
 
-def sample_rows(values: Matrix) -> Matrix:
+def sample_rows(values: Cells) -> Matrix:
     """Every n-th row of [rows, steps], at most ``_MAX_SAMPLED_ROWS`` of them."""
-    return values[:: 1 + len(values) // _MAX_SAMPLED_ROWS]
+    sampled: Matrix = values[:: 1 + len(values) // _MAX_SAMPLED_ROWS, :]
+    return sampled
 
 
 def deviation_of(change: Matrix) -> float:
@@ -180,7 +181,7 @@ def measure_noise(values: Matrix) -> Noise | None:
 _SIGMA_OF_TURNS = math.sqrt(16 / 90)
 
 
-def independence(margin: Matrix) -> float:
+def independence(margin: Cells) -> float:
     """How many independent steps a step of [units, steps] is worth: less than 1 if noise persists.
 
     Null hypothesis: the noise is independent from step to step; then a series turns in two steps

@@ -8,6 +8,7 @@ import numpy as np
 from lockstep_catalogue.vocabulary import GOODPUT_STATES, PHASE_STATES
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.ends import Standstill
+from lockstep_reports.arrays import blocks_of_rows
 from lockstep_reports.recording.account import Account, total_of
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.score import Scores
@@ -189,6 +190,8 @@ def _startup_seconds(steps: Steps) -> float:
 
 def _first_to_last_seconds(steps: Steps) -> float:
     """From the begin of the first to the end of the last recorded step, summed over the ranks."""
-    begin = nan_stats.lowest(steps.start, axis=1)
-    end = nan_stats.highest(steps.start + steps.sum_over_columns(steps.seconds), axis=1)
-    return float(np.nansum(end - begin))
+    begin, ends = nan_stats.lowest(steps.start, axis=1), [np.empty(0)]
+    for rows in blocks_of_rows(steps.seconds):
+        seconds = steps.sum_over_columns(steps.seconds[rows])
+        ends.append(nan_stats.highest(steps.start[rows] + seconds, axis=1))
+    return float(np.nansum(np.concatenate(ends) - begin))

@@ -12,7 +12,7 @@ from lockstep_outcomes.progress.missing import rank_words
 from lockstep_records.events.event import Event
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Cells, Difference, Flags, Integers, Matrix
 from lockstep_reports.chance import noise_limit
 from lockstep_reports.recording.align import Alignment
 from lockstep_reports.recording.steps import Member, Steps
@@ -67,7 +67,7 @@ class Pauses(NamedTuple):
     """
 
     ranks: tuple[int, ...] = ()
-    seconds: Mapping[str, Matrix] = {}
+    seconds: Mapping[str, Cells] = {}
 
     def cause(self, columns: list[int], lost_seconds: float) -> tuple[str | None, tuple[int, ...]]:
         """The pause that explains at least half of a loss, and the ranks that made it."""
@@ -314,7 +314,7 @@ def summarize_ranks(
 ) -> tuple[RankSummary, ...]:
     """One line per rank over the steps of some columns, in the order of the ranks."""
     lag, sync = alignment.lag(columns), steps.sync[:, columns]
-    share = last_share(scores.rank_margin[:, columns])
+    share = last_share(scores.rank_margin, columns)
     lateness, own_work = scores.lateness[:, columns], scores.own_work[:, columns]
     phases = {
         phase: nan_stats.mean(steps.phases[phase][:, columns], axis=1) for phase in STEP_PHASES
@@ -349,7 +349,9 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     slow = slow_columns(scores.step_seconds)
     spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
     account = scores.account
-    longer = account.own["data"] - nan_stats.median(account.own["data"], axis=1)[:, None]
+    data = account.own["data"]
+    usual = nan_stats.median(data, axis=1)[:, None]
+    longer = Difference(data, np.broadcast_to(usual, data.shape))
     pauses = Pauses(steps.ranks, {**account.planned, **account.host, "data": longer})
     return StepSummary(
         count=count if steps.weights is None else round(float(steps.weights.sum())),

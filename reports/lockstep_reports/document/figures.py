@@ -187,8 +187,12 @@ def binned(values: Matrix, max_bins: int, axis: int) -> Matrix:
 
 
 def _heat_map(analysis: StepAnalysis) -> go.Figure:
-    values, least_maximum, unit, hover_text = _cells(analysis)
-    cells = binned(binned(values, MAX_COLUMNS, 1), MAX_ROWS, 0)
+    num_ranks, parts = len(analysis.steps.ranks), []
+    size = -(-num_ranks // MAX_ROWS)
+    for first in range(0, num_ranks, size):
+        values, least_maximum, unit, hover_text = _cells(analysis, slice(first, first + size))
+        parts.append(binned(binned(values, MAX_COLUMNS, 1), 1, 0))
+    cells = np.concatenate(parts)
     num_rows, num_columns = cells.shape
     # The 99.5th percentile: one pause of seconds would leave all other cells white.
     top = max(least_maximum, nan_stats.quantile_number(cells, 0.995) or 0.0)
@@ -213,16 +217,16 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
     return figure
 
 
-def _cells(analysis: StepAnalysis) -> tuple[Matrix, float, str, str]:
-    """What the heat map draws [ranks, steps], the least that may be drawn darkest, and their unit.
+def _cells(analysis: StepAnalysis, rows: slice) -> tuple[Matrix, float, str, str]:
+    """What the heat map draws [some ranks, steps], the least drawn darkest, and their unit.
 
     Last comes the text after a value when the reader points at it.
     """
     if heat_map_quantity(analysis) == "lateness":
         darkest = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3
-        lateness = analysis.scores.lateness * 1e3
+        lateness = analysis.scores.lateness[rows, :] * 1e3
         return lateness, nan_stats.number(darkest) or 0.0, "ms late", "ms late"
-    seconds = analysis.steps.seconds
+    seconds = analysis.steps.seconds[rows]
     median = nan_stats.median(seconds, axis=1)[:, None]
     beyond = np.maximum(100 * (seconds / np.where(median > 0, median, np.nan) - 1), 0.0)
     return beyond, 100 * _DARKEST_STEP_RATIO, "% longer", "% longer than its median"

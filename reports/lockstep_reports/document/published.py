@@ -453,6 +453,6 @@ def why_no_arrivals(analysis: StepAnalysis) -> str | None:
 def heat_map_quantity(analysis: StepAnalysis) -> str:
     """What the heat map shows: ``lateness``, ``own`` times beyond their median, or ``nothing``."""
     several = len(analysis.steps.members) > 1 and len(analysis.steps.numbers) > 1
-    if several and not np.isnan(analysis.scores.lateness).all():
+    if several and not np.isnan(analysis.scores.waits).all():
         return "lateness"
     return "own" if several and not np.isnan(analysis.steps.seconds).all() else "nothing"

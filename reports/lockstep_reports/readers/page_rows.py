@@ -10,7 +10,7 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.page.layout import EXTRAS, ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page
-from lockstep_reports.arrays import Integers, Matrix, shorten_constant
+from lockstep_reports.arrays import Integers, Matrix, shorten
 
 QUEUED, STOPPED, COLLECTION = "run_queue_seconds", "stopped_seconds", "collection_seconds"
 WAITS = {
@@ -34,7 +34,7 @@ _ROUNDING = 1e-6
 BITS = {name: 1 << ROW_FLAGS.index(name) for name in FLAGS}
 Rows = NDArray[np.void]
 Part = Mapping[str, Matrix | float]
-"""Fields of some pages by name [pages, steps], or a number where all cells are alike."""
+"""Fields of some pages by name [pages, steps], each as ``shorten`` gives it."""
 
 
 class Question(NamedTuple):
@@ -75,7 +75,7 @@ class Question(NamedTuple):
                 # Of a step that was written twice the last row counts.
                 cells = np.full(shape, np.nan, kind)
                 cells[row, column] = values[is_inside]
-            part[name] = shorten_constant(cells)
+            part[name] = shorten(cells)
         return part
 
 

@@ -4,8 +4,9 @@
 the owner that the rule would have taken it from, and ``missing`` says so.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -109,10 +110,9 @@ class Account:
         """Own work of all phases: seconds, [ranks, steps]."""
         return total_of(self.own.values())
 
-    @property
-    def busy(self) -> Matrix:
-        """Own work and what the host took: seconds, [ranks, steps]."""
-        return total_of([*self.own.values(), *self.host.values()])
+    def busy(self, rows: list[int]) -> Matrix:
+        """Own work and what the host took: seconds, [some ranks, steps]."""
+        return total_of(each[rows] for each in (*self.own.values(), *self.host.values()))
 
     @property
     def owners(self) -> Mapping[str, Matrix]:
@@ -137,7 +137,7 @@ def divide(steps: Steps) -> Account:
     planned = {name: phases[name] for name in PLANNED_PHASES}
     sources = {r.cause: each for r in RULES if (each := getattr(steps, r.source)) is not None}
     sync, host = phases["sync"], {str(c): zeros(each.shape) for c, each in sources.items()}
-    usual = {name: _usual(values) for name, values in own.items()}
+    usual = cache(lambda name: _usual(phases[name]))
     for rule in RULES:
         measured = sources.get(rule.cause)
         if measured is None or not np.any(measured > 0):
@@ -152,9 +152,12 @@ def divide(steps: Steps) -> Account:
     if not steps.is_independent:
         hidden = _hidden_waits(steps, own, waited, (*planned.values(), *host.values(), unknown))
         if np.any(hidden > 0):
-            outside = np.minimum(hidden, unknown)
-            own = _take(own, usual, hidden - outside, MAY_WAIT)
-            waited, unknown = waited + hidden, unknown - outside
+            for rows in blocks_of_rows(hidden):
+                outside = np.minimum(hidden[rows], unknown[rows])
+                waited[rows] += hidden[rows]
+                unknown[rows] -= outside
+                hidden[rows] -= outside
+            own = _take(own, usual, hidden, MAY_WAIT)
     return Account(
         own=own,
         host=host,
@@ -229,7 +232,7 @@ def _assign_seconds(measured: Matrix, room: Matrix) -> tuple[Matrix, Matrix]:
 
 def _take(
     own: Mapping[str, Matrix],
-    usual: Mapping[str, Matrix],
+    usual: Callable[[str], Matrix],
     seconds: Matrix,
     names: tuple[str, ...] = OWN_WORK_PHASES,
 ) -> dict[str, Matrix]:
@@ -239,26 +242,27 @@ def _take(
     """
     if not np.any(seconds > 0):
         return dict(own)
-    columns = np.flatnonzero((seconds > 0).any(axis=0))
-    left = seconds[:, columns]
-    parts = {name: own[name][:, columns] for name in names}
-    longer = {name: np.maximum(parts[name] - usual[name], 0.0) for name in names}
-    for weights in (longer, parts):
-        total = total_of(weights.values())
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.nan_to_num(np.minimum(1.0, left / total))
-        taken = {name: np.minimum(weights[name] * share, parts[name]) for name in names}
-        parts.update({name: parts[name] - taken[name] for name in names})
-        left = left - total_of(taken.values())
     changed = {name: own[name].copy() for name in names}
-    for name in names:
-        changed[name][:, columns] = parts[name]
+    for rows in blocks_of_rows(seconds):
+        columns = np.flatnonzero((seconds[rows] > 0).any(axis=0))
+        left = seconds[rows][:, columns]
+        parts = {name: own[name][rows][:, columns] for name in names}
+        longer = {name: np.maximum(parts[name] - usual(name)[rows], 0.0) for name in names}
+        for weights in (longer, parts):
+            total = total_of(weights.values())
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.nan_to_num(np.minimum(1.0, left / total))
+            taken = {name: np.minimum(weights[name] * share, parts[name]) for name in names}
+            parts.update({name: parts[name] - taken[name] for name in names})
+            left = left - total_of(taken.values())
+        for name in names:
+            changed[name][rows][:, columns] = parts[name]
     return {**own, **changed}
 
 
 def _split_sync(steps: Steps, sync: Matrix) -> tuple[Matrix, Matrix]:
     """Waits for other ranks, and what the transfer took even for the last: [ranks, steps] both."""
-    took_part = ~np.isnan(steps.sync)
+    took_part = steps.took_part
     if steps.is_independent or np.count_nonzero(took_part, axis=0).max(initial=0) <= 1:
         return sync * 0.0, sync
     shortest = _shortest(took_part, sync)
@@ -270,7 +274,10 @@ def _split_sync(steps: Steps, sync: Matrix) -> tuple[Matrix, Matrix]:
 
 def _shortest(took_part: Flags, sync: Matrix) -> Matrix:
     """The shortest synchronisation of the ranks that took part: seconds, [steps]."""
-    shortest: Matrix = np.min(np.where(took_part, sync, np.inf), axis=0, initial=np.inf)
+    shortest = np.full(sync.shape[1], np.inf, sync.dtype)
+    for rows in blocks_of_rows(sync):
+        known = np.where(took_part[rows], sync[rows], np.inf)
+        shortest = np.minimum(shortest, np.min(known, axis=0))
     return shortest
 
 
@@ -279,7 +286,7 @@ def _longer_transfer(steps: Steps, sync: Matrix) -> Matrix:
 
     Who stands still in a collective holds up all, the last one too; who does in its wait nobody.
     """
-    took_part = ~np.isnan(steps.sync)
+    took_part = steps.took_part
     shortest = np.where(took_part.any(axis=0), _shortest(took_part, sync), np.nan)
     longer = shortest - nan_stats.quantile(shortest, USUAL_QUANTILE)
     return np.where(took_part, np.maximum(np.nan_to_num(longer), 0.0), 0.0)

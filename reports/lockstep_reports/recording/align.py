@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Integers, Matrix, blocks_of_rows
+from lockstep_reports.arrays import Integers, Matrix, blocks_of_columns, blocks_of_rows
 from lockstep_reports.recording.recording import CollectiveLog
 from lockstep_reports.recording.steps import Steps
 
@@ -74,12 +74,18 @@ class Alignment(Clocks):
 
 def align(steps: Steps) -> Alignment:
     """Removes one clock offset and one drift per node; ranks of a node share a clock."""
-    end = steps.last_arrival + steps.sync
-    median_end = nan_stats.median(end, axis=0)
+
+    def end(rows: slice | list[int], columns: slice = EVERY) -> Matrix:
+        arrival: Matrix = steps.last_arrival[rows, columns]
+        return arrival + steps.sync_at(rows, columns)
+
+    blocks = blocks_of_columns(steps.last_arrival)
+    medians = [nan_stats.median(end(EVERY, columns), axis=0) for columns in blocks]
+    median_end = np.concatenate(medians)
     offsets, drifts, shift = {}, {}, np.zeros((len(steps.members), 1))
     has_nodes, rows_by_node = len(steps.nodes) > 1, steps.rows_by_node
     for node, rows in rows_by_node.items() if has_nodes else ():
-        node_ahead = nan_stats.median(end[rows] - median_end, axis=0)
+        node_ahead = nan_stats.median(end(rows) - median_end, axis=0)
         drifts[node] = drift_of(median_end, node_ahead)
         offsets[node] = nan_stats.median_number(node_ahead) or 0.0
         shift[rows] = offsets[node]
@@ -88,8 +94,8 @@ def align(steps: Steps) -> Alignment:
         rates = np.array([drifts[member.node] or 0.0 for member in steps.members])
         shift = shift + rates[:, None] * since_median_time
     last = first = np.full(len(steps.numbers), np.nan)
-    for some in blocks_of_rows(end):
-        aligned = end[some] - shift[some]
+    for some in blocks_of_rows(steps.last_arrival):
+        aligned = end(some) - shift[some]
         last = np.fmax(last, np.fmax.reduce(aligned))
         first = np.fmin(first, np.fmin.reduce(aligned))
     spread = last - first

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.text.printable import printable
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Integers, Matrix, blocks_of_rows
+from lockstep_reports.arrays import Flags, Integers, Matrix, blocks_of_rows
 from lockstep_reports.wording import plural
 
 MAX_WORLD_SIZE = 1 << 20
@@ -221,8 +221,20 @@ class Steps:
     @property
     def sync(self) -> Matrix:
         """Waits for other ranks: seconds, [ranks, steps]; NaN where the rank had none."""
-        took_part = ~np.isnan(self.last_arrival) | (self.phases["sync"] > 0)
-        return np.where(took_part & (not self.is_independent), self.phases["sync"], np.nan)
+        return self.sync_at(slice(None), slice(None))
+
+    def sync_at(self, rows: slice | list[int], columns: slice) -> Matrix:
+        """The same of some ranks in some steps."""
+        sync = self.phases["sync"][rows, columns]
+        took_part = ~np.isnan(self.last_arrival[rows, columns]) | (sync > 0)
+        return np.where(took_part & (not self.is_independent), sync, np.nan)
+
+    @property
+    def took_part(self) -> Flags:
+        """Where a rank's waits for others are known [ranks, steps]."""
+        blocks = blocks_of_rows(self.seconds)
+        parts = [~np.isnan(self.sync_at(rows, slice(None))) for rows in blocks]
+        return np.concatenate([np.empty((0, len(self.numbers)), dtype=bool), *parts])
 
 
 def timed_steps(
@@ -273,7 +285,7 @@ def as_shared(steps: Steps) -> Steps:
     """The steps with a column a round, or marked as independent; as they are in all other jobs."""
     if any(member.independent_rounds for member in steps.members):
         return replace(steps, is_independent=True)
-    num_in_sync = np.count_nonzero(~np.isnan(steps.sync), axis=0)
+    num_in_sync = np.count_nonzero(steps.took_part, axis=0)
     ends = np.flatnonzero(num_in_sync > 1)
     has_rounds = any(member.sync_rounds for member in steps.members)
     if not has_rounds or len(ends) in {0, len(steps.numbers)}:

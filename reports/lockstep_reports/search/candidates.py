@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Cells, Flags, Integers, Matrix, blocks_of_columns, negative
 from lockstep_reports.chance import independence, tail_bound
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.late import (
@@ -28,6 +28,7 @@ from lockstep_reports.search.late import (
 from lockstep_reports.search.score import (
     MIN_EFFECT_RATIO,
     MOST_SLOW,
+    Margin,
     Scores,
     Units,
     beyond_others,
@@ -36,6 +37,7 @@ from lockstep_reports.search.score import (
     gapped_sets,
     groups,
     margin_of,
+    medians,
     single_ranks,
 )
 
@@ -75,9 +77,9 @@ class Candidate:
 
     units: Units
     stretch: Stretch
-    values: Matrix
-    all_margin: Matrix
-    all_lateness: Matrix
+    values: Cells
+    all_margin: Margin
+    all_lateness: Cells
     by_work: bool = True
 
     @cached_property
@@ -100,9 +102,11 @@ class Candidate:
     @cached_property
     def cost(self) -> Matrix:
         """What the job had gained if it came with the next one: seconds, [steps of the stretch]."""
-        cost = self.units.cost(self.values[:, self.stretch.columns], self.stretch.unit)
+        unit, columns = self.stretch.unit, self.stretch.columns
+        own = nan_stats.highest(self.values[self.rows, columns], axis=0)
+        beyond = np.nan_to_num(own - self.all_margin.others(unit, columns)).clip(min=0.0)
         # Where planned work explains the lateness, the margin is unknown.
-        return np.where(np.isnan(self.margin), 0.0, cost)
+        return np.where(np.isnan(self.margin), 0.0, beyond)
 
     @property
     def late_columns(self) -> Integers:
@@ -123,7 +127,7 @@ def place_ends(candidates: list[Candidate], num_steps: int) -> list[Candidate]:
         others = [c.stretch.first for c in candidates if candidate.shares_ranks(c)]
         after = [first for first in others if first > stretch.last]
         bounds = max(before, default=-1) + 1, min(after, default=num_steps) - 1
-        seen = np.array([lateness[stretch.unit], excess(candidate.values, candidate.rows)])
+        seen = np.array([lateness[stretch.unit, :], excess(candidate.values, candidate.rows)])
         first, last = find_ends(seen, stretch.threshold, (stretch.first, stretch.last), bounds)
         stretch = replace(stretch, first=first, last=last).counted(lateness)
         placed.append(replace(candidate, stretch=stretch) if stretch.num_late else candidate)
@@ -225,7 +229,7 @@ def _search_work(
     """By all own work together, and by each phase: noise in one must not hide another."""
     kinds, account = (single_ranks(steps), *groups(steps)), scores.account
     # Where waits hide who is slow, also as if each rank had had a core.
-    works = [scores.own_work, account.own_work][: 1 + scores.is_crowded]
+    works = [scores.own_work, *((account.own_work,) if scores.is_crowded else ())]
     share = search.false_alarm_probability * _SHARE_OF_PHASES / (len(works) + len(account.own))
     changed = replace(search, always=False, recurrent=True, false_alarm_probability=share)
     for values in account.own.values():
@@ -240,7 +244,7 @@ def _search_work(
         yield from _candidates(gapped_sets(steps, beyond, threshold, block), beyond, steady)
 
 
-def _candidates(kinds: Iterable[Units], values: Matrix, search: Search) -> Iterator[Candidate]:
+def _candidates(kinds: Iterable[Units], values: Cells, search: Search) -> Iterator[Candidate]:
     """Units that are late by their work: seconds, [ranks, steps]."""
     search = replace(search, weight=independence(values))
     for units in kinds:
@@ -254,7 +258,7 @@ def _candidates(kinds: Iterable[Units], values: Matrix, search: Search) -> Itera
 
 
 def _late(
-    units: Units, values: Matrix, margin: Matrix, lateness: Matrix, search: Search
+    units: Units, values: Cells, margin: Margin, lateness: Cells, search: Search
 ) -> Iterator[Candidate]:
     for stretch in find_late(lateness, search):
         yield Candidate(
@@ -270,9 +274,9 @@ def _search_waiting(
     kinds = [(single_ranks(steps), scores.rank_margin)]
     kinds += [(u, margin_of(u, waits, scores.planned)) for u in groups(steps) if u.kind == "node"]
     for units, all_margin in kinds:
-        margin = np.where(is_explained, np.nan, all_margin)
+        margin = all_margin.without(is_explained)
         limits = replace(search, false_alarm_probability=share, weight=independence(margin))
-        for candidate in _late(units, -waits, margin, margin, limits):
+        for candidate in _late(units, negative(waits), margin, margin, limits):
             yield replace(candidate, by_work=False)
 
 
@@ -286,8 +290,9 @@ def _got_slower(scores: Scores, candidate: Candidate) -> bool:
     elsewhere[candidate.stretch.columns] = False
     if np.mean(elsewhere) < 1 - MOST_SLOW:
         return True
-    work = candidate.values if candidate.by_work else scores.account.busy
-    own = nan_stats.mean(work[candidate.rows], axis=0)
+    rows = candidate.rows
+    work = candidate.values[rows, :] if candidate.by_work else scores.account.busy(rows)
+    own = nan_stats.mean(work, axis=0)
     longer = [
         float(nan_stats.median(values[columns]) - nan_stats.median(values[elsewhere]))
         for values in (own, scores.step_seconds)
@@ -320,7 +325,7 @@ def is_queued(steps: Steps, scores: Scores, candidate: Candidate) -> bool:
     # What is left in all steps but the longest, which may be the first, with all that is done once.
     span = candidate.stretch.columns
     inside = scores.own_work[:, span] - account.queued[:, span]
-    usual = float(np.nansum(nan_stats.median(np.delete(inside, rows, axis=0), axis=0)))
+    usual = float(np.nansum(medians(inside, rows)))
     beyond = excess(inside, rows)
     left = float(np.nansum(beyond) - nan_stats.highest(beyond, axis=0))
     return not left > _MAX_LEFT_RATIO * usual
@@ -350,8 +355,7 @@ def _measure_waits(scores: Scores, candidate: Candidate) -> Iterator[Matrix]:
         queued = scores.account.host["queued"][:, stretch.first : stretch.last + 2]
         waits.append(waits[0] + queued)
     for sync in waits:
-        of_others = nan_stats.median(np.delete(sync, rows, axis=0), axis=0)
-        lateness = of_others - nan_stats.median(sync[rows], axis=0)
+        lateness = medians(sync, rows) - nan_stats.median(sync[rows], axis=0)
         # What a rank does after the step's last collective is waited for in the next step.
         yield np.fmax(lateness, np.append(lateness[1:], lateness[-1]))
 
@@ -407,7 +411,8 @@ def _find_common(scores: Scores, search: Search) -> Common | None:
     beyond = beyond_usual(scores.account.own_work)
     share = int(_QUICK_SHARE * len(beyond)) / max(1, len(beyond) - 1)
     # What at least three ranks in four work more than usual.
-    common = nan_stats.quantile(beyond, share, axis=0)[None]
+    parts = (beyond[:, columns] for columns in blocks_of_columns(beyond))
+    common = np.concatenate([nan_stats.quantile(part, share, axis=0) for part in parts])[None]
     weight = min(independence(beyond), independence(common))
     found = find_late(common, replace(search, weight=weight, always=False))
     # What most steps are is usual, however quick the others.

@@ -9,13 +9,13 @@ how the noise is distributed, corrected for every unit and every stretch that wa
 * recurrent: of the steps in which any unit was late, it was this one too often.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Cells, Flags, Integers, Matrix, blocks_of_rows
 from lockstep_reports.chance import Noise, fisher_tail, measure_noise, tail_bound
 
 FALSE_ALARM_PROBABILITY = 1e-3
@@ -65,7 +65,7 @@ class Stretch:
         """The steps as a slice."""
         return slice(self.first, self.last + 1)
 
-    def counted(self, margin: Matrix) -> "Stretch":
+    def counted(self, margin: Cells) -> "Stretch":
         """The stretch with its steps counted by a margin: seconds, [units, steps]."""
         values = margin[self.unit, self.columns]
         num_late = int(np.count_nonzero(values > self.threshold))
@@ -100,34 +100,63 @@ class Search:
 
 
 class _Seen(NamedTuple):
-    """Margins [units, steps], the late steps of units likewise, and those of any unit [steps]."""
+    """Margins of some units [some units, steps], their late steps likewise, and of all the number.
+
+    The late steps of any unit are [steps].
+    """
 
     margin: Matrix
     late: Flags
     any_late: Flags
+    num_units: int
 
 
-def find_late(margin: Matrix, search: Search) -> list[Stretch]:
+def find_late(margin: Cells, search: Search) -> list[Stretch]:
     """All stretches that pass a test, by unit and step.
 
     Margins are by how much each unit came after all others: seconds, [units, steps].
     """
+    levels = [replace(search, threshold=search.threshold * level) for level in _LEVELS]
+    units, remaining, num_late = _select_late(margin, levels)
     stretches: list[Stretch] = []
-    remaining, units = margin, set(range(len(margin)))
-    while units:
+    while len(units):
         found: list[Stretch] = []
-        for level in _LEVELS:
-            at_level = replace(search, threshold=search.threshold * level)
+        for at_level, counts in zip(levels, num_late, strict=True):
+            late = remaining > at_level.threshold
+            seen = _Seen(remaining, late, counts > 0, len(margin))
             # Of two ways in which the same steps come and go, that which chance explains least.
-            for stretch in sorted(_find_at(remaining, at_level), key=_chance_if_recurrent):
-                if stretch.unit in units and not is_among(found, stretch):
+            for stretch in sorted(_find_at(seen, at_level), key=_chance_if_recurrent):
+                if not is_among(found, stretch):
                     found.append(stretch)
-        stretches += found
+        stretches += [replace(each, unit=int(units[each.unit])) for each in found]
         # A fault that was found is not usual for the unit: the rest is tested without it.
-        units, remaining = {stretch.unit for stretch in found}, remaining.copy()
         for stretch in found:
-            remaining[stretch.unit, stretch.columns] = np.nan
+            part = remaining[stretch.unit, stretch.columns]
+            for at_level, counts in zip(levels, num_late, strict=True):
+                counts[stretch.columns] -= part > at_level.threshold
+            part[:] = np.nan
+        rows = sorted({stretch.unit for stretch in found})
+        units, remaining = units[rows], remaining[rows]
     return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
+
+
+def _select_late(margin: Cells, levels: Sequence[Search]) -> tuple[Integers, Matrix, Integers]:
+    """The units that are late in enough steps, their margins, and the late units by level and step.
+
+    Margins are [units, steps], of which a few units are looked at together.
+    """
+    num_late = np.zeros((len(levels), margin.shape[1]), dtype=np.int64)
+    units, selected = [np.empty(0, dtype=np.int64)], [np.asarray(margin[:0, :])]
+    for rows in blocks_of_rows(margin):
+        block = np.asarray(margin[rows, :])
+        late = block > levels[0].threshold
+        counts = np.count_nonzero(late, axis=1)
+        any_late, often = counts > 0, counts >= _MIN_STEADY
+        for index, level in enumerate(levels):
+            num_late[index] += (block[any_late] > level.threshold).sum(axis=0)
+        units.append(rows.start + np.flatnonzero(often))
+        selected.append(block[often])
+    return np.concatenate(units), np.concatenate(selected), num_late
 
 
 def _chance_if_recurrent(stretch: Stretch) -> float:
@@ -144,10 +173,9 @@ def overlaps(stretch: Stretch, other: Stretch) -> bool:
     return stretch.first <= other.last and other.first <= stretch.last
 
 
-def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
+def _find_at(seen: _Seen, search: Search) -> Iterator[Stretch]:
     """Stretches over one threshold whose chance, corrected for all levels, is small enough."""
-    late = margin > search.threshold
-    seen = _Seen(margin, late, np.asarray(late.any(axis=0)))
+    margin, late = seen.margin, seen.late
     kinds = [(True, _STEADY_PRICE, _MIN_STEADY, search.gap)]
     for price, gaps in _RECURRENT_PRICES if search.recurrent else ():
         kinds.append((False, price, _MIN_RECURRENT, gaps * search.gap))
@@ -185,7 +213,7 @@ def collect_late(late_columns: Integers, price: float, gap: int) -> Iterator[tup
 
 def _chance(stretch: Stretch, seen: _Seen, search: Search) -> float:
     """The smallest probability of the tests that apply, each corrected for all it could pass on."""
-    num_units, num_steps = seen.margin.shape
+    num_units, num_steps = seen.num_units, seen.margin.shape[1]
     num_candidates, weight = max(1.0, search.num_candidates), search.weight
     chances = [1.0]
     if stretch.is_steady and search.always:
@@ -251,7 +279,7 @@ def _chance_of_recurrence(stretch: Stretch, inside: slice, seen: _Seen, search: 
     must lose time as well.
     """
     trials = np.count_nonzero(seen.any_late[inside]) * search.weight
-    return tail_bound(stretch.num_late * search.weight, trials, 1 / len(seen.late))
+    return tail_bound(stretch.num_late * search.weight, trials, 1 / seen.num_units)
 
 
 # Shorter stretches are hiccups of busy hosts, which last up to eight steps.

@@ -7,13 +7,25 @@ Ranks may be late as units, with their node or another group that the mesh defin
 after all others. By noise at most one unit of a kind is so in a step, however many there are.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix, blocks_of_rows, zeros
+from lockstep_reports.arrays import (
+    Cells,
+    Difference,
+    Flags,
+    Integers,
+    Matrix,
+    blocks_of_columns,
+    blocks_of_rows,
+    negative,
+    zeros,
+)
 from lockstep_reports.chance import noise_limit, sample_rows
 from lockstep_reports.recording.account import HELD, USUAL_QUANTILE, Account, divide, total_of
 from lockstep_reports.recording.steps import Steps
@@ -30,6 +42,7 @@ _PLANNED_SHARE = 0.5
 _MIN_PHASE_SHARE = 0.25
 # Share of a rank's steps; of fewer that are left nobody knows what is usual.
 MOST_SLOW = 0.9
+_MIN_TYPICAL = 2  # of two ranks the median is neither's
 # Among more ranks than these the median of all is as good as that of the others, and quicker.
 _MANY_RANKS = 64
 _CELLS_AT_ONCE, _LEAST_COLUMNS = 1 << 20, 16
@@ -58,40 +71,41 @@ class Units:
         rows: list[int] = np.flatnonzero(self.unit_of == unit).tolist()
         return rows
 
-    def margin(self, values: Matrix) -> Matrix:
+    def margin(self, values: Cells) -> "Margin":
         """Smallest value of each unit beyond the largest of all other ranks: [units, steps].
 
         Values are [ranks, steps]; NaN is unknown, and the margin where a unit or all others are.
         """
         highest, lowest = self.extremes(values)
-        if len(highest) <= 1:
-            return np.full_like(highest, np.nan)
-        columns, latest = np.arange(highest.shape[1]), np.argmax(highest, axis=0)
-        margin: Matrix = lowest - highest[latest, columns]
-        next_highest = _without(highest, latest)
+        top, second = np.full((2, values.shape[1]), np.nan, lowest[:0, :].dtype)
+        latest = np.zeros(values.shape[1], dtype=np.int64)
+        for rows in blocks_of_rows(highest):
+            block = highest[rows, :]
+            # Of units that are equally late the first is the latest.
+            most = np.fmax.reduce(block, axis=0)
+            newer = np.flatnonzero(~(most <= top) & ~np.isnan(most))
+            part = block[:, newer].copy()
+            at = np.argmax(np.where(np.isnan(part), -np.inf, part), axis=0)
+            part[at, np.arange(len(newer))] = np.nan
+            second, least = np.fmax(second, most), np.fmax.reduce(part, axis=0)
+            second[newer], latest[newer] = np.fmax(top[newer], least), rows.start + at
+            top = np.fmax(top, most)
+        beyond = np.full_like(top, np.nan)
         # Where the latest is of no unit, each unit compares with it.
-        columns, latest = (each[latest < len(self.names)] for each in (columns, latest))
-        margin[latest, columns] = lowest[latest, columns] - next_highest[columns]
-        margin[~np.isfinite(margin)] = np.nan
-        return margin
+        of_unit = np.flatnonzero(latest < len(self.names))
+        beyond[of_unit] = lowest[latest[of_unit], of_unit] - second[of_unit]
+        beyond[~np.isfinite(beyond)] = np.nan
+        return Margin(lowest, top, second, latest, beyond)
 
-    def cost(self, values: Matrix, unit: int) -> Matrix:
-        """Largest value of a unit beyond the largest of the others, or zero: seconds, [steps]."""
-        inside = self.unit_of == unit
-        own, others = (nan_stats.highest(values[rows], axis=0) for rows in (inside, ~inside))
-        beyond: Matrix = np.nan_to_num(own - others)
-        return beyond.clip(min=0.0)
-
-    def extremes(self, values: Matrix) -> tuple[Matrix, Matrix]:
+    def extremes(self, values: Cells) -> tuple[Cells, Cells]:
         """Highest value [units + 1, steps] and lowest value [units, steps] of each unit.
 
         The last row of the highest values is that of the ranks in no unit.
         """
         if self.kind == "rank":
-            is_unknown = np.isnan(values)
-            return np.where(is_unknown, -np.inf, values) if is_unknown.any() else values, values
+            return values, values
         shape = (len(self.names) + 1, values.shape[1])
-        highest, lowest = np.full(shape, -np.inf), np.full(shape, np.inf)
+        highest, lowest = np.full(shape, np.nan), np.full(shape, np.inf)
         order = np.argsort(self.unit_of, kind="stable")
         # Index -1, of ranks in no unit, is the last row.
         units, begins = np.unique(self.unit_of[order], return_index=True)
@@ -100,29 +114,64 @@ class Units:
         for first in range(0, values.shape[1], size):
             columns = slice(first, first + size)
             inside = values[order, columns]
-            is_unknown = np.isnan(inside)
-            inside[is_unknown] = -np.inf
-            highest[units, columns] = np.maximum.reduceat(inside, begins)
-            inside[is_unknown] = np.inf
-            lowest[units, columns] = np.minimum.reduceat(inside, begins)
+            highest[units, columns] = np.fmax.reduceat(inside, begins)
+            lowest[units, columns] = np.fmin.reduceat(inside, begins)
         return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]
 
 
-def _without(highest: Matrix, latest: Integers) -> Matrix:
-    """Highest value of each step without that of one row [steps]; values are [rows, steps]."""
-    others = np.full(highest.shape[1], -np.inf, highest.dtype)
-    for rows in blocks_of_rows(highest):
-        block = highest[rows].copy()
-        columns = np.flatnonzero((latest >= rows.start) & (latest < rows.stop))
-        block[latest[columns] - rows.start, columns] = -np.inf
-        others = np.maximum(others, block.max(axis=0))
-    return others
+@dataclass(frozen=True, slots=True, eq=False)
+class Margin:
+    """By how much each unit came after all others: seconds, [units, steps], asked as ``Cells``.
+
+    Attributes:
+        lowest: value of each unit [units, steps].
+        highest: of all units, ``second`` of all but ``latest``, which has the highest [steps].
+        of_latest: the margin of that unit [steps].
+    """
+
+    lowest: Cells
+    highest: Matrix
+    second: Matrix
+    latest: Integers
+    of_latest: Matrix
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of units, and of steps."""
+        return self.lowest.shape
+
+    def __len__(self) -> int:
+        return len(self.lowest)
+
+    def __getitem__(self, where: tuple[Any, Any]) -> Matrix:
+        rows, columns = where
+        is_latest = np.arange(len(self))[rows, ...][..., None] == self.latest[columns]
+        beyond: Matrix = self.lowest[where] - self.highest[columns]
+        return np.where(is_latest, self.of_latest[columns], beyond)
+
+    def without(self, columns: Flags) -> "Margin":
+        """The same, unknown in the steps of a mask [steps]."""
+        highest, of_latest = (np.where(columns, np.nan, e) for e in (self.highest, self.of_latest))
+        return replace(self, highest=highest, of_latest=of_latest)
+
+    def others(self, unit: int, columns: slice) -> Matrix:
+        """Largest value of all units but one [some steps]."""
+        is_latest = self.latest[columns] == unit
+        return np.where(is_latest, self.second[columns], self.highest[columns])
 
 
-def beyond_others(values: Matrix) -> Matrix:
+def medians(values: Cells, without: Sequence[int] = ()) -> Matrix:
+    """Median over the ranks [steps], without those of some rows: a few steps at a time."""
+    parts = (values[:, columns] for columns in blocks_of_columns(values))
+    some = (np.delete(part, without, axis=0) if len(without) else part for part in parts)
+    return np.concatenate([nan_stats.median(part, axis=0) for part in some])
+
+
+def beyond_others(cells: Cells) -> Cells:
     """Each value beyond the median of all others: [members, ...]; NaN where unknown."""
-    if len(values) > _MANY_RANKS:
-        return values - nan_stats.median(values, axis=0)
+    if len(cells) > _MANY_RANKS:
+        return Difference(cells, np.broadcast_to(medians(cells), cells.shape))
+    values: Matrix = cells[:, :]
     if np.isnan(values).any():
         rows = range(len(values))
         return values - [nan_stats.median(np.delete(values, row, axis=0), axis=0) for row in rows]
@@ -156,7 +205,7 @@ def groups(steps: Steps) -> Iterator[Units]:
             yield Units(kind=kind, names=unique, unit_of=unit_of)
 
 
-def gapped_sets(steps: Steps, values: Matrix, threshold: float, block: int) -> Iterator[Units]:
+def gapped_sets(steps: Steps, values: Cells, threshold: float, block: int) -> Iterator[Units]:
     """Sets of two ranks to half of all that came together after the others, by blocks of steps.
 
     A block of so many steps names a set when its ranks' medians lie beyond all others' by more than
@@ -183,7 +232,7 @@ def gapped_sets(steps: Steps, values: Matrix, threshold: float, block: int) -> I
             yield Units(kind="ranks", names=(name,), unit_of=unit_of, num_candidates=num_candidates)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
     """The figures that verdicts rest on: seconds, [ranks, steps] where nothing else stands.
 
@@ -206,7 +255,7 @@ class Scores:
     waits: Matrix
     unheld_waits: Matrix
     planned: Matrix
-    rank_margin: Matrix
+    rank_margin: Margin
     step_seconds: Matrix
     job_seconds: Matrix
     covered_seconds: float
@@ -216,10 +265,29 @@ class Scores:
         """Median duration of a step."""
         return float(nan_stats.median(self.step_seconds))
 
-    @property
-    def lateness(self) -> Matrix:
+    @cached_property
+    def lateness(self) -> Difference:
         """Longest wait of all ranks minus the own one: seconds, [ranks, steps]."""
-        return nan_stats.highest(self.waits, axis=0) - self.waits
+        longest = nan_stats.highest(self.waits, axis=0)
+        return Difference(np.broadcast_to(longest, self.waits.shape), self.waits)
+
+    @cached_property
+    def beyond_others(self) -> Cells:
+        """How much less each rank waited than the others: seconds, [ranks, steps]."""
+        return beyond_others(negative(self.waits))
+
+    @cached_property
+    def usual_by_owner(self) -> dict[str, Matrix]:
+        """What is usual of each owner of the account: seconds, [steps].
+
+        Of what is measured that is the least of any rank, of work what half of them take.
+        """
+        usual = {}
+        for name, values in self.account.owners.items():
+            is_typical = name in self.account.own and len(values) > _MIN_TYPICAL
+            reduce = nan_stats.median if is_typical else nan_stats.lowest
+            usual[name] = reduce(values, axis=0)
+        return usual
 
     @property
     def is_crowded(self) -> bool:
@@ -243,12 +311,13 @@ class Scores:
     @property
     def noise_threshold(self) -> float:
         """The same, and beyond the noise of own work."""
-        return max(self.threshold, noise_limit(sample_rows(self.account.own_work)))
+        sampled = total_of(map(sample_rows, self.account.own.values()))
+        return max(self.threshold, noise_limit(sampled))
 
 
 def score(steps: Steps, *, own_times: bool = False) -> Scores:
     """Scores all ranks of an attempt; ``own_times`` as in ``Recording``."""
-    account, took_part = divide(steps), ~np.isnan(steps.sync)
+    account, took_part = divide(steps), steps.took_part
     # Where no collective was recorded, waits compare as far as another rank's work explains them.
     is_hidden = ~took_part.any(axis=0) & (account.waited > 0).any(axis=0)
     is_known = took_part | (is_hidden & ~np.isnan(steps.seconds))
@@ -283,26 +352,29 @@ def _planned(account: Account) -> Matrix:
     return np.maximum(beyond, np.pad(beyond, ((0, 0), (1, 0)))[:, :-1])
 
 
-def margin_of(units: Units, waits: Matrix, planned: Matrix) -> Matrix:
+def margin_of(units: Units, waits: Matrix, planned: Matrix) -> Margin:
     """By how much each unit kept all others waiting: their shortest wait minus its longest.
 
     Waits and planned work are seconds, [ranks, steps]; the margin is [units, steps], NaN where
     either wait is unknown, or where planned work explains the lateness.
     """
-    margin = units.margin(-waits)
-    planned = units.extremes(planned)[0][: len(margin)]
-    return np.where((margin > 0) & (planned >= _PLANNED_SHARE * margin), np.nan, margin)
+    margin = units.margin(negative(waits))
+    # No other unit has a margin over zero.
+    planned = units.extremes(planned)[0][margin.latest, np.arange(waits.shape[1])]
+    is_planned = (margin.of_latest > 0) & (planned >= _PLANNED_SHARE * margin.of_latest)
+    return replace(margin, of_latest=np.where(is_planned, np.nan, margin.of_latest))
 
 
-def last_share(margin: Matrix) -> Matrix:
+def last_share(margin: Cells, columns: slice = slice(None)) -> Matrix:
     """Share of the steps in which each unit came after all others [units], by its margin."""
-    return nan_stats.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
+    blocks = (margin[rows, columns] for rows in blocks_of_rows(margin))
+    shares = (nan_stats.mean(np.where(np.isnan(b), np.nan, b > 0), axis=1) for b in blocks)
+    return np.concatenate([np.empty(0), *shares])
 
 
-def excess(values: Matrix, rows: list[int]) -> Matrix:
+def excess(values: Cells, rows: list[int]) -> Matrix:
     """Mean of some rows [ranks, steps] beyond the median of the other rows [steps]."""
-    others = np.delete(values, rows, axis=0)
-    beyond: Matrix = nan_stats.mean(values[rows], axis=0) - nan_stats.median(others, axis=0)
+    beyond: Matrix = nan_stats.mean(values[rows, :], axis=0) - medians(values, rows)
     return beyond
 
 
@@ -324,13 +396,14 @@ def slow_phase(
     return phase, beyond[phase]
 
 
-def beyond_usual(own_work: Matrix, slow: Flags | None = None) -> Matrix:
+def beyond_usual(own_work: Matrix, slow: Flags | None = None) -> Difference:
     """Own work beyond what is usual for the rank: seconds, [ranks, steps].
 
     Cells that are ``slow`` are not usual [ranks, steps]; a rank with few others counts whole.
     """
-    usual_work = own_work
+    usual = np.array(nan_stats.quantile(own_work, USUAL_QUANTILE, axis=1))
     if slow is not None:
-        is_long = slow.mean(axis=1, keepdims=True) > MOST_SLOW
-        usual_work = np.where(slow & ~is_long, np.nan, own_work)
-    return own_work - nan_stats.quantile(usual_work, USUAL_QUANTILE, axis=1)[:, None]
+        rows = np.flatnonzero(slow.any(axis=1) & ~(slow.mean(axis=1) > MOST_SLOW))
+        usual_work = np.where(slow[rows], np.nan, own_work[rows])
+        usual[rows] = nan_stats.quantile(usual_work, USUAL_QUANTILE, axis=1)
+    return Difference(own_work, np.broadcast_to(usual[:, None], own_work.shape))

@@ -7,13 +7,13 @@ the ordinary difference of ranks, which healthy runs have too.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix, blocks_of_rows, is_zero, zeros
 from lockstep_reports.recording.account import (
     HELD,
     PLANNED_PHASES,
@@ -33,7 +33,6 @@ _LATE_OWNERS = frozenset({"optimizer", "other", *PLANNED_PHASES})
 _MAX_SHARE_OF_ONE_RANK = 0.6
 _MAX_RARE_STEPS, _MAX_RARE_SHARE = 8, 0.1
 _MAX_NAMED_STEPS = 8
-_MIN_TYPICAL = 2  # of two ranks the median is neither's
 _STALLS_OF_LEAST, _MIN_STALLS = 2.0, 0.7
 _MIN_GAPS, _REGULAR_SHARE = 2, 0.8
 # Of the run: waits for whoever is last, which the noise of healthy runs stays below.
@@ -96,7 +95,8 @@ class Charges(NamedTuple):
 
     def cost_of(self, name: str, shape: tuple[int, int]) -> Matrix:
         """What one owner cost: seconds, [ranks, steps]."""
-        part, cost = self.select(self.are_of(name)), np.zeros(shape)
+        part = self.select(self.are_of(name))
+        cost = np.zeros(shape) if len(part.rows) else zeros(shape)
         np.add.at(cost, (part.rows, part.columns), part.costs)
         return cost
 
@@ -107,28 +107,34 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     Late is who has an episode there, whom the host or planned work made late, for these are
     measured, and whose own work did beyond the noise.
     """
-    account = scores.account
-    height, lateness = _append_the_end(account, scores)
-    in_episode = np.zeros(lateness.shape, dtype=bool)
-    for episode in episodes:
-        inside = np.isin(steps.ranks, episode.ranks), _span_of(episode)
-        in_episode[inside] = lateness[inside] > 0
+    account, lateness = scores.account, _Lateness(scores)
+    of_episodes = [(np.isin(steps.ranks, each.ranks), _span_of(each)) for each in episodes]
     threshold, least, num_own = scores.threshold, scores.noise_threshold, len(account.own)
-    # By the host or planned work, in a step or the one before.
-    held = np.nan_to_num(total_of([*account.host.values(), *account.planned.values()]))
-    is_held = np.pad(held > threshold * _MIN_EXPLAINED_SHARE, ((0, 0), (1, 1)))
-    is_held = is_held[:, 1:] | is_held[:, :-1]
-    rows, columns = np.nonzero(in_episode | (is_held & (height > threshold)) | (lateness > least))
-    excess, heights = _explain(account, rows, columns), height[rows, columns]
+    found: list[tuple[Any, ...]] = []
+    for block in blocks_of_rows(scores.waits):
+        height, beyond = lateness.height(block), lateness.beyond(block)
+        inside = np.zeros(beyond.shape, dtype=bool)
+        for is_its, span in of_episodes:
+            inside[is_its[block], span] = True
+        inside &= beyond > 0
+        # By the host or planned work, in a step or the one before.
+        held = total_of(v[block] for v in (*account.host.values(), *account.planned.values()))
+        is_held = np.nan_to_num(held) > threshold * _MIN_EXPLAINED_SHARE
+        is_held = np.pad(is_held, ((0, 0), (1, 1)))
+        is_held = is_held[:, 1:] | is_held[:, :-1]
+        at = np.nonzero(inside | (is_held & (height > threshold)) | (beyond > least))
+        found.append((at[0] + block.start, at[1], height[at], beyond[at], inside[at]))
+    rows, columns, heights, beyond, inside = map(np.concatenate, zip(*found, strict=True))
+    excess = _explain(scores, rows, columns)
     is_measured = excess.max(axis=0) >= _MIN_EXPLAINED_SHARE * heights
     is_measured &= excess.argmax(axis=0) >= num_own
-    counts = in_episode[rows, columns] | is_measured | (lateness[rows, columns] > least)
+    counts = inside | is_measured | (beyond > least)
     rows, columns, heights = rows[counts], columns[counts], heights[counts]
     excess, is_measured = excess[:, counts], is_measured[counts]
     most = _longer(account, scores, rows, columns)
     most = np.where(is_measured, np.maximum(most, excess[num_own:].sum(axis=0)), most)
-    most[in_episode[rows, columns]] = np.inf
-    costs = np.minimum(_share(height, rows, columns), most)
+    most[inside[counts]] = np.inf
+    costs = np.minimum(_share(lateness, rows, columns, heights), most)
     columns = np.minimum(columns, len(steps.numbers) - 1)
     if steps.weights is not None:
         weights = steps.weights[columns]
@@ -142,21 +148,32 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     return charges._replace(causes=np.where(charges.causes < 0, host, charges.causes))
 
 
-def _append_the_end(account: Account, scores: Scores) -> tuple[Matrix, Matrix]:
-    """How late each rank was after the earliest, and beyond the median: [ranks, steps + 1].
+class _Lateness:
+    """How late each rank was after the earliest, and beyond the median: [some ranks, steps + 1].
 
     The last column is the end of the run, where all wait for what comes after the last collective.
     """
-    late = scores.lateness
-    after = total_of(v[:, -1:] for name, v in account.owners.items() if name in _LATE_OWNERS)
-    after = after - nan_stats.lowest(after, axis=0)
-    after = np.nan_to_num(after - np.maximum(np.nan_to_num(late[:, -1:]), 0.0))
-    has_waits = np.any(late[:, -1:] >= 0)
-    after = np.maximum(after, 0.0) * has_waits
-    waits = np.column_stack(
-        [scores.waits, np.where(has_waits, after.max(initial=0) - after, np.nan)]
-    )
-    return np.column_stack([late, after]), np.nan_to_num(beyond_others(-waits))
+
+    def __init__(self, scores: Scores) -> None:
+        account, self._late, self._beyond = scores.account, scores.lateness, scores.beyond_others
+        late = self._late[:, -1:]
+        after = total_of(v[:, -1:] for name, v in account.owners.items() if name in _LATE_OWNERS)
+        after = after - nan_stats.lowest(after, axis=0)
+        after = np.nan_to_num(after - np.maximum(np.nan_to_num(late), 0.0))
+        has_waits = np.any(late >= 0)
+        self._after = np.maximum(after, 0.0) * has_waits
+        waits = np.where(has_waits, self._after.max(initial=0) - self._after, np.nan)
+        self._end = beyond_others(-waits)[:, :]
+        self.shape = len(after), scores.waits.shape[1] + 1
+
+    def height(self, rows: slice) -> Matrix:
+        """After the earliest."""
+        return np.column_stack([self._late[rows, :], self._after[rows]])
+
+    def beyond(self, rows: slice) -> Matrix:
+        """Beyond the median."""
+        beyond: Matrix = np.column_stack([self._beyond[rows, :], self._end[rows]])
+        return np.nan_to_num(beyond)
 
 
 def _split(
@@ -185,17 +202,14 @@ def _span_of(episode: Episode) -> slice:
     return slice(episode.columns.start, episode.columns.stop + 1)
 
 
-def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
+def _explain(scores: Scores, rows: Integers, columns: Integers) -> Matrix:
     """What each owner had of late ranks beyond the others: seconds, [owners, late]."""
-    before, last = np.maximum(columns - 1, 0), columns == account.waited.shape[1]
+    owners = scores.account.owners
+    before, last = np.maximum(columns - 1, 0), columns == scores.waits.shape[1]
     columns = np.where(last, before, columns)
-    excess = np.zeros((len(account.owners), len(rows)))
-    for index, (name, values) in enumerate(account.owners.items()):
-        if not np.any(values > 0):
-            continue
-        # Of what is measured the least of any rank is usual, of work what half of them take.
-        is_typical = name in account.own and len(values) > _MIN_TYPICAL
-        usual = (nan_stats.median if is_typical else nan_stats.lowest)(values, axis=0)
+    excess = np.zeros((len(owners), len(rows)))
+    for index, (name, values) in enumerate(owners.items()):
+        usual = scores.usual_by_owner[name]
         seconds = values[rows, columns] - usual[columns]
         if name in _LATE_OWNERS:
             seconds = np.fmax(seconds, values[rows, before] - usual[before])
@@ -205,17 +219,20 @@ def _explain(account: Account, rows: Integers, columns: Integers) -> Matrix:
     return excess
 
 
-def _share(height: Matrix, rows: Integers, columns: Integers) -> Matrix:
-    """Cost of each late rank: seconds [late]; arrivals after the earliest are [ranks, steps]."""
-    used, positions = np.unique(columns, return_inverse=True)
-    late_rows, compact = np.unique(rows, return_inverse=True)
-    heights = np.zeros((len(late_rows), len(used)))
-    heights[compact, positions] = height[rows, columns]
-    others = np.nan_to_num(height[:, used], nan=0.0)
-    others[rows, positions] = 0.0
-    # Without the late ones the step would end with the next.
-    base = np.max(others, axis=0)
-    return saved_by_repair(heights, np.minimum(heights, base))[compact, positions]
+def _share(lateness: _Lateness, rows: Integers, columns: Integers, heights: Matrix) -> Matrix:
+    """Cost of each late rank: seconds [late], by how late they were after the earliest."""
+    base, shares = np.zeros(lateness.shape[1]), np.zeros(len(rows))
+    for block in blocks_of_rows(zeros(lateness.shape)):
+        others = np.nan_to_num(lateness.height(block), nan=0.0)
+        inside = (rows >= block.start) & (rows < block.stop)
+        others[rows[inside] - block.start, columns[inside]] = 0.0
+        # Without the late ones the step would end with the next.
+        base = np.maximum(base, others.max(axis=0))
+    order = np.argsort(columns, kind="stable")
+    for late in np.split(order, 1 + np.flatnonzero(np.diff(columns[order]))) if len(rows) else ():
+        of_step = heights[late, None].astype(np.float64)
+        shares[late] = saved_by_repair(of_step, np.minimum(of_step, base[columns[late[0]]]))[:, 0]
+    return shares
 
 
 def _longer(account: Account, scores: Scores, rows: Integers, columns: Integers) -> Matrix:
@@ -223,11 +240,16 @@ def _longer(account: Account, scores: Scores, rows: Integers, columns: Integers)
 
     A peer that got faster costs nobody anything.
     """
-    busy = total_of(account.owners.values())
-    usual = nan_stats.quantile(busy, USUAL_QUANTILE, axis=1)
-    before = np.maximum(columns - 1, 0)
-    columns = np.minimum(columns, busy.shape[1] - 1)
-    own = np.fmax(busy[rows, columns], busy[rows, before]) - usual[rows]
+    num_steps, own = scores.waits.shape[1], np.empty(len(rows))
+    before, columns = np.maximum(columns - 1, 0), np.minimum(columns, num_steps - 1)
+    late_rows, row = np.unique(rows, return_inverse=True)
+    for block in blocks_of_rows(zeros((len(late_rows), num_steps))):
+        busy = total_of(each[late_rows[block]] for each in account.owners.values())
+        usual = nan_stats.quantile(busy, USUAL_QUANTILE, axis=1)
+        inside = np.flatnonzero((row >= block.start) & (row < block.stop))
+        at = row[inside] - block.start
+        longest = np.fmax(busy[at, columns[inside]], busy[at, before[inside]])
+        own[inside] = longest - usual[at]
     usual_step = nan_stats.quantile(scores.step_seconds, USUAL_QUANTILE)
     longer: Matrix = np.fmax(own, scores.step_seconds[columns] - usual_step)
     return np.maximum(longer, 0.0)
@@ -255,15 +277,21 @@ def _add_uneven(steps: Steps, scores: Scores, charges: Charges) -> Charges:
 
     Where most steps are uneven none stands out; that costs no less, and names nobody.
     """
-    lateness, columns = np.nan_to_num(beyond_others(-scores.waits)), np.arange(len(steps.numbers))
-    rows = lateness.argmax(axis=0)
+    columns = np.arange(len(steps.numbers))
+    rows, lateness = np.zeros_like(columns), np.full(len(columns), -np.inf)
+    for block in blocks_of_rows(scores.beyond_others):
+        beyond = np.nan_to_num(scores.beyond_others[block, :])
+        latest = beyond.argmax(axis=0)
+        later = beyond[latest, columns] > lateness
+        rows = np.where(later, block.start + latest, rows)
+        lateness = np.where(later, beyond[latest, columns], lateness)
     weights = np.ones(len(columns)) if steps.weights is None else steps.weights
     charged = np.bincount(charges.columns, charges.costs, len(columns))
-    costs = np.maximum(lateness[rows, columns] * weights - charged, 0.0)
+    costs = np.maximum(lateness * weights - charged, 0.0)
     if scores.is_crowded or costs.sum() < _MIN_UNEVEN_RATIO * scores.covered_seconds:
         return charges
-    own = _explain(scores.account, rows, columns)[: len(scores.account.own)]
-    has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * lateness[rows, columns]
+    own = _explain(scores, rows, columns)[: len(scores.account.own)]
+    has_cause = own.max(axis=0) >= _MIN_EXPLAINED_SHARE * lateness
     causes = np.where(has_cause, own.argmax(axis=0), -1)
     uneven = Charges(rows, columns, causes, costs, charges.names).select(costs > 0)
     values = (np.concatenate(pair) for pair in zip(charges[:4], uneven[:4], strict=True))
@@ -321,7 +349,8 @@ def _group(
         if len(part.rows):
             main = int(np.argmax(np.bincount(part.causes + 1, weights=part.costs))) - 1
             yield _loss(steps, scores, "slow", charges.names[main] if main >= 0 else None, part)
-    totals = {name: np.nansum(v, axis=1) for name, v in scores.account.planned.items()}
+    planned_work = scores.account.planned.items()
+    totals = {name: np.nansum(v, axis=1) for name, v in planned_work if not is_zero(v)}
     for index in sorted(set(charges.causes[owners < 0].tolist())):
         part = charges.select((owners < 0) & (charges.causes == index))
         cause = charges.names[index] if index >= 0 else None

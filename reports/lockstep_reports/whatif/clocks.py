@@ -105,7 +105,7 @@ def leads(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
             values = members.reshape(-1, end.shape[2]) if kind.over_replicas else members
             if len(values) <= 1:
                 continue
-            beyond = beyond_others(values).reshape(members.shape)
+            beyond = beyond_others(values)[:, :].reshape(members.shape)
             worker = grid.stage[group], grid.shard[group]
             np.add.at(total[number], worker, beyond)
             np.add.at(count[number], worker, 1)

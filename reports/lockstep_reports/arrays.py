@@ -125,7 +125,7 @@ class GrowingMatrix:
         """Sets some rows, as ``shorten`` gives them."""
         if self._values is None:
             if np.ndim(values) <= 1 and (
-                self._shared is None or np.array_equal(self._shared, values, equal_nan=True)
+                self._shared is None or _are_all(np.asarray(self._shared), values)
             ):
                 self._shared = values
                 return
@@ -143,7 +143,20 @@ class GrowingMatrix:
 
 def shorten(values: Matrix) -> Matrix | float:
     """A number where all values [rows, steps] are that, a row where all are like it; else all."""
-    for first in (values.flat[0], values[0]) if values.size else ():
-        if np.array_equal(values, np.broadcast_to(first, values.shape), equal_nan=True):
-            return float(first) if np.ndim(first) == 0 else first
-    return values if values.size else math.nan
+    if not values.size:
+        return math.nan
+    first = float(values.flat[0])
+    # One cell tells it of most matrices.
+    if _is_same(float(values.flat[-1]), first) and _are_all(values, first):
+        return first
+    if _is_same(values[-1, -1], values[0, -1]) and _are_all(values, values[0]):
+        return np.array(values[0])
+    return values
+
+
+def _is_same(first: float, second: float) -> bool:
+    return first == second or (math.isnan(first) and math.isnan(second))
+
+
+def _are_all(values: Matrix, row: Matrix | float) -> bool:
+    return bool(((values == row) | (np.isnan(values) & np.isnan(row))).all())

@@ -276,8 +276,8 @@ def _shortest(took_part: Flags, sync: Matrix) -> Matrix:
     """The shortest synchronisation of the ranks that took part: seconds, [steps]."""
     shortest = np.full(sync.shape[1], np.inf, sync.dtype)
     for rows in blocks_of_rows(sync):
-        known = np.where(took_part[rows], sync[rows], np.inf)
-        shortest = np.minimum(shortest, np.min(known, axis=0))
+        waits = np.where(took_part[rows], sync[rows], np.inf)
+        shortest = np.minimum(shortest, np.min(waits, axis=0))
     return shortest
 
 

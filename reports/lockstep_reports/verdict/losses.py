@@ -108,23 +108,9 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     measured, and whose own work did beyond the noise.
     """
     account, lateness = scores.account, _Lateness(scores)
-    of_episodes = [(np.isin(steps.ranks, each.ranks), _span_of(each)) for each in episodes]
     threshold, least, num_own = scores.threshold, scores.noise_threshold, len(account.own)
-    found: list[tuple[Any, ...]] = []
-    for block in blocks_of_rows(scores.waits):
-        height, beyond = lateness.height(block), lateness.beyond(block)
-        inside = np.zeros(beyond.shape, dtype=bool)
-        for is_its, span in of_episodes:
-            inside[is_its[block], span] = True
-        inside &= beyond > 0
-        # By the host or planned work, in a step or the one before.
-        held = total_of(v[block] for v in (*account.host.values(), *account.planned.values()))
-        is_held = np.nan_to_num(held) > threshold * _MIN_EXPLAINED_SHARE
-        is_held = np.pad(is_held, ((0, 0), (1, 1)))
-        is_held = is_held[:, 1:] | is_held[:, :-1]
-        at = np.nonzero(inside | (is_held & (height > threshold)) | (beyond > least))
-        found.append((at[0] + block.start, at[1], height[at], beyond[at], inside[at]))
-    rows, columns, heights, beyond, inside = map(np.concatenate, zip(*found, strict=True))
+    parts = zip(*_find_late(steps, scores, episodes, lateness), strict=True)
+    rows, columns, heights, beyond, inside = map(np.concatenate, parts)
     excess = _explain(scores, rows, columns)
     is_measured = excess.max(axis=0) >= _MIN_EXPLAINED_SHARE * heights
     is_measured &= excess.argmax(axis=0) >= num_own
@@ -146,6 +132,30 @@ def charge(steps: Steps, scores: Scores, episodes: Sequence[Episode] = ()) -> Ch
     # Who takes cores takes caches too, and the cores of threads that nobody reads.
     host = late.names.index("queued")
     return charges._replace(causes=np.where(charges.causes < 0, host, charges.causes))
+
+
+def _find_late(
+    steps: Steps, scores: Scores, episodes: Sequence[Episode], lateness: "_Lateness"
+) -> Iterator[tuple[Any, ...]]:
+    """Who may be late: rows, columns, how late after the earliest and beyond the median [late].
+
+    Last comes whether they have an episode there; some ranks after the others.
+    """
+    account, threshold, least = scores.account, scores.threshold, scores.noise_threshold
+    of_episodes = [(np.isin(steps.ranks, each.ranks), _span_of(each)) for each in episodes]
+    for block in blocks_of_rows(scores.waits):
+        height, beyond = lateness.height(block), lateness.beyond(block)
+        inside = np.zeros(beyond.shape, dtype=bool)
+        for is_its, span in of_episodes:
+            inside[is_its[block], span] = True
+        inside &= beyond > 0
+        # By the host or planned work, in a step or the one before.
+        held = total_of(v[block] for v in (*account.host.values(), *account.planned.values()))
+        is_held = np.nan_to_num(held) > threshold * _MIN_EXPLAINED_SHARE
+        is_held = np.pad(is_held, ((0, 0), (1, 1)))
+        is_held = is_held[:, 1:] | is_held[:, :-1]
+        at = np.nonzero(inside | (is_held & (height > threshold)) | (beyond > least))
+        yield at[0] + block.start, at[1], height[at], beyond[at], inside[at]
 
 
 class _Lateness:

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import sqlite3
 import ssl
 import struct
 import subprocess
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,9 @@ def _disk(scene: Scene, name: str) -> Path:
 @action()
 def fill(scene: Scene, argument: str) -> None:
     """Fills the disk of ``pages`` or ``ledger`` to the last byte."""
+    if argument == "ledger":  # what its log has written once has room there again
+        with closing(sqlite3.connect(scene.stage.store)) as store:
+            store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with (_disk(scene, argument) / _BALLAST).open("wb", buffering=0) as ballast:
         try:
             while True:

@@ -222,7 +222,11 @@ class LedgerStale(Condition):
         # ledgers behind one address have counts of different age: the newest of the window counts.
         lately = f"max_over_time({select(ledger.REFRESHED)}[{windows.live}])"
         age = f"min by ({instance}) (time() - {lately})"
-        recent = by("group", f"last_over_time({jobs}[{_LEDGER_MEMORY}])", CLUSTER)
+        # A ledger that answers with errors says so itself.
+        errors = increase(ledger.REQUESTS, self.above.text, eq(ledger.HTTP_STATUS, "5xx"))
+        by_address = f'last_over_time({ledger.JOBS.name}{{{instance}!=""}}[{_LEDGER_MEMORY}])'
+        counted = f"{by_address} unless on ({instance}) {errors} > 0"
+        recent = by("group", counted, CLUSTER)
         old = f"{jobs} and on ({instance}) ({age} > {self.above.seconds})"
         named, unnamed = (
             f"max_over_time({select(foreign.UP, _LEDGERS, cluster)}[{windows.live}])"

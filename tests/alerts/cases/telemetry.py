@@ -143,6 +143,10 @@ def ledger_stale(condition: LedgerStale, timing: Timing) -> list[Case]:
             cluster,
         ),
         Case("one that never answered has no cluster", [down], {}),
+        Case(
+            "what answers with errors says so itself",
+            [*_ledger(growing(Stretch(onset, 1)), onset), up, _errors(timing)],
+        ),
         Case("its counts are fresh", _ledger(timing.counts(1), lasting)),
     ]
 
@@ -255,17 +259,20 @@ def ledger_impaired(condition: LedgerImpaired, timing: Timing) -> list[Case]:
     def refuses(reason: str) -> list[Samples]:
         return [samples(ledger.REFUSED, timing.steps_up(3), **_LEDGER, refusal=reason)]
 
-    status = {**_LEDGER, "http_status": "5xx"}
-    errors = samples(ledger.REQUESTS, timing.steps_up(3), **status)
     aside = samples(ledger.JOBS_ASIDE, timing.steps_up(1), **_LEDGER)
     return [
         Case("it refuses events", refuses("value"), _LEDGER),
-        Case("it has errors", [errors], _LEDGER),
+        Case("it has errors", [_errors(timing)], _LEDGER),
         Case("it leaves a job aside", [aside], _LEDGER),
         Case("it is slow", _commits(timing, is_slow=True), _LEDGER),
         Case("an event comes after its job", refuses("finished")),
         Case("it is quick", _commits(timing, is_slow=False)),
     ]
+
+
+def _errors(timing: Timing) -> Samples:
+    """A ledger that answers with errors, ever more of them."""
+    return samples(ledger.REQUESTS, timing.counts(1), **_LEDGER, http_status="5xx")
 
 
 def _commits(timing: Timing, *, is_slow: bool) -> list[Samples]:

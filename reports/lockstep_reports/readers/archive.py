@@ -6,7 +6,6 @@ much of the recording that is; a rank of which too little is left counts as one 
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,15 +32,16 @@ from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, read_even
 from lockstep_records.files.jobs import fit_job_id, page_in
 from lockstep_records.page.layout import EXTRAS, RING_OFFSET, ROW
 from lockstep_records.page.reader import Page, PageError, PageHead, page_of, read_page
+from lockstep_reports.arrays import Integers
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.engine import Engine, run_here
 from lockstep_reports.readers.jobs import read_job
-from lockstep_reports.readers.page_rows import Part, Question, Rows
+from lockstep_reports.readers.page_rows import Columns, Part, Question, Rows, join_rows
 from lockstep_reports.readers.pages import (
     ROW_DTYPE,
     NoStepsError,
+    are_possible,
     join,
-    possible_rows,
     read_rings,
 )
 from lockstep_reports.recording.recording import Recording
@@ -58,7 +58,6 @@ _FIELDS = dict.fromkeys([*(field for field, _ in _NAMES.values()), "present"])
 _FULL = np.dtype([(n, ("<f8", (len(EXTRAS),)) if n == "extras" else ROW_DTYPE[n]) for n in _FIELDS])
 _BRIEF = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "seconds", "phase_seconds")])
 _SURVEY = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "phase_seconds")])
-_NO_ROWS, _NO_BRIEF = np.empty(0, dtype=_FULL), np.empty(0, dtype=_BRIEF)
 _MAX_SIDE_BYTES = 256 << 10
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _MAX_SENTENCES = 5
@@ -70,6 +69,7 @@ _PERIODIC = (
 )  # fmt: skip
 # Of what the rank that is told best has; less, and its silence would look like health.
 _LEAST_SHARE = 0.5
+_Survey = NDArray[np.void]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -210,7 +210,7 @@ class _Node:
         self.name, self.pages = name, list[Page]()
         self.stretches = [each for each in stretches if each.table == "steps"]
         self.rings: dict[int, Rows] = {}
-        self.surveyed: list[Rows] = []
+        self.surveyed: list[_Survey] = []
 
 
 class _Read(NamedTuple, Generic[Result]):
@@ -227,25 +227,28 @@ class _NodeReader(NamedTuple):
     archive: JobArchive
     attempt: int
 
-    def survey(self, names: Sequence[str], node: _Node) -> _Read[list[Rows]]:
+    def survey(self, names: Sequence[str], node: _Node) -> _Read[list[_Survey]]:
         """Step, flags and phases of each page's rows; pages of the same rows share them."""
-        read, seen = self._rows(node, ("rank", *names), _BRIEF, None), dict[bytes, Rows]()
-        trimmed = [_trim(rows, _SURVEY) for rows in read.result]
-        return read._replace(result=[seen.setdefault(each.tobytes(), each) for each in trimmed])
+        (rows, page_of), losses, left = self._rows(node, ("rank", *names), _BRIEF, None)
+        trimmed, seen = _trim(rows, _SURVEY), dict[bytes, _Survey]()
+        ends = np.searchsorted(page_of, np.arange(1, len(node.pages) + 1)).tolist()
+        parts = [trimmed[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+        shared = [seen.setdefault(each.tobytes(), each.copy()) for each in parts]
+        return _Read(shared, losses, left)
 
     def answer(self, question: Question, node: _Node) -> _Read[Part]:
         """What is asked of the rows."""
         first, last = question.numbers[[0, -1]].tolist() if len(question.numbers) else (0, -1)
         # Waits are since an earlier row: that of the row group before, if not a nearer one.
         read = self._rows(node, ("rank", *_NAMES), _FULL, (first - GROUP_ROWS, last))
-        return _Read(question.answer(node.pages, read.result), *read[1:])
+        return _Read(question.answer(node.pages, *read.result), read.losses, read.stretches)
 
     def _rows(
         self, node: _Node, names: Sequence[str], dtype: np.dtype[np.void],
         steps: tuple[int, int] | None,
-    ) -> _Read[list[Rows]]:  # fmt: skip
-        """Rows of each of a node's pages."""
-        parts: dict[int, list[Rows]] = defaultdict(list)
+    ) -> _Read[tuple[Columns, Integers]]:  # fmt: skip
+        """Rows of a node's pages after each other, and the page of each [rows]."""
+        parts, ranks = [_by_columns(np.empty(0, dtype))], [np.empty(0, dtype=np.int32)]
         stored, losses, left = [*names, *map(nanoseconds_name, names)], [], list[Stretch]()
         for stretch in node.stretches:
             if not steps or (stretch.last_step >= steps[0] and stretch.first_step <= steps[1]):
@@ -253,22 +256,34 @@ class _NodeReader(NamedTuple):
                     table = self.archive.read_rows(
                         node.name, self.attempt, stretch, stored, steps=steps
                     )
-                    ranks, rows = _decode(table, names, dtype)
+                    rank, rows = _decode(table, names, dtype)
                 except ArchiveError as error:
                     losses.append(str(error))
                     continue
-                ends = [*(np.flatnonzero(np.diff(ranks)) + 1).tolist(), len(ranks)]
-                for begin, end in zip([0, *ends], ends, strict=False):
-                    if end > begin:
-                        parts[int(ranks[begin])].append(rows[begin:end])
+                parts.append(rows)
+                ranks.append(rank)
             left.append(stretch)
-        for rank, ring in node.rings.items():
+        for number, ring in node.rings.items():
             first = int(ring["step"][0]) if len(ring) else 1 << 62
-            older = [rows[rows["step"] < first] for rows in parts[rank]]
-            parts[rank] = [*older, _trim(ring, dtype)]
-        by_page = [parts[page.identity["rank"]] or [np.empty(0, dtype)] for page in node.pages]
-        joined = [each[0] if len(each) == 1 else np.concatenate(each) for each in by_page]
-        return _Read(list(map(possible_rows, joined)), losses, left)
+            for at, rows in enumerate(parts):
+                older = (ranks[at] != number) | (rows["step"] < first)
+                parts[at], ranks[at] = rows[older], ranks[at][older]
+            parts.append(_by_columns(_trim(ring, dtype)))
+            ranks.append(np.full(len(ring), number, dtype=np.int32))
+        rows, page_of = join_rows(parts[1:] or parts), _find_pages(node.pages, ranks)
+        chosen = (page_of >= 0) & are_possible(rows)
+        order = np.flatnonzero(chosen)[np.argsort(page_of[chosen], kind="stable")]
+        if (np.diff(order, prepend=-1) != 1).any() or len(order) < len(rows):
+            rows, page_of = rows[order], page_of[order]
+        return _Read((rows, page_of), losses, left)
+
+
+def _find_pages(pages: Sequence[Page], ranks: Sequence[NDArray[np.int32]]) -> Integers:
+    """Which of the pages has each rank [ranks], -1 where none has it."""
+    known = np.array([page.identity["rank"] for page in pages] or [-1])
+    every, order = np.concatenate(ranks), np.argsort(known)
+    found = order[np.minimum(np.searchsorted(known[order], every), len(known) - 1)]
+    return np.where(known[found] == every, found, -1)
 
 
 class _AttemptSource:
@@ -297,7 +312,7 @@ class _AttemptSource:
         """The pages of all nodes, those of a node after each other."""
         return [page for node in self._nodes for page in node.pages]
 
-    def survey(self) -> Iterator[Rows]:
+    def survey(self) -> Iterator[_Survey]:
         """Step, flags and phases of each page's rows."""
         return chain.from_iterable(node.surveyed for node in self._nodes)
 
@@ -378,7 +393,7 @@ class _AttemptSource:
     def survey_again(self) -> None:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
         strided = any(page.periodic.get("device_stride") for page in self.pages)
-        names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, Rows]()
+        names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, _Survey]()
         shares: dict[int, float] = {}
         for node, surveyed in self._ask_nodes(partial(self._reader.survey, names)):
             # Most ranks have the same steps.
@@ -412,7 +427,11 @@ class _AttemptSource:
         self.share = num_read / sum(counts) if sum(counts) else 1.0
 
 
-def _trim(rows: Rows, dtype: np.dtype[np.void]) -> Rows:
+def _by_columns(rows: NDArray[np.void]) -> Columns:
+    return Columns({name: rows[name] for name in rows.dtype.names or ()})
+
+
+def _trim(rows: Rows, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     """The fields of rows that a smaller type has."""
     trimmed = np.empty(len(rows), dtype)
     for name in dtype.names or ():
@@ -447,9 +466,13 @@ def _fetch(archive: JobArchive, folder: Path, sizes: dict[str, int], name: str) 
 
 def _decode(
     table: pa.Table, names: Sequence[str], dtype: np.dtype[np.void]
-) -> tuple[NDArray[np.int32], Rows]:
+) -> tuple[NDArray[np.int32], Columns]:
     """Ranks and rows [rows] of a table; raises ArchiveError where a number is missing."""
-    rows = np.zeros(len(table), dtype)
+    # A number that nobody recorded takes no memory.
+    fields = {
+        name: np.broadcast_to(np.zeros((), dtype[name].base), (*dtype[name].shape, len(table)))
+        for name in dtype.names or ()
+    }
     for name in names:
         short = nanoseconds_name(name)
         stored = name if name in table.column_names else short
@@ -463,7 +486,7 @@ def _decode(
             raise ArchiveError(f"column {stored} of a file of steps has gaps")
         if bit:
             is_known = column.is_valid().to_numpy()
-            rows["present"] |= np.where(is_known, bit, 0).astype(np.uint32)
+            fields["present"] = fields["present"] | np.where(is_known, bit, 0).astype(np.uint32)
             column = column.fill_null(0)
         values = column.to_numpy()
         if stored != name:
@@ -472,5 +495,10 @@ def _decode(
             ranks = values
             continue
         field, index = _NAMES[name]
-        (rows[field] if rows[field].ndim == 1 else rows[field][:, index])[:] = values
-    return ranks, rows
+        if fields[field].ndim == 1:
+            fields[field] = values
+            continue
+        if not fields[field].flags.writeable:
+            fields[field] = fields[field].copy()
+        fields[field][index] = values
+    return ranks, Columns({name: values.T for name, values in fields.items()})

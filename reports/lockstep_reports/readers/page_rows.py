@@ -32,7 +32,24 @@ MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _ROUNDING = 1e-6
 BITS = {name: 1 << ROW_FLAGS.index(name) for name in FLAGS}
-Rows = NDArray[np.void]
+
+
+class Columns:
+    """Rows as one array a field, of which each lies by itself; used as an array of rows is."""
+
+    def __init__(self, fields: Mapping[str, NDArray[Any]]) -> None:
+        self.fields = fields
+
+    def __len__(self) -> int:
+        return len(self.fields["step"])
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self.fields[key]
+        return Columns({name: values[key] for name, values in self.fields.items()})
+
+
+Rows = NDArray[np.void] | Columns
 Part = Mapping[str, Matrix | float]
 """Fields of some pages by name [pages, steps], each as ``shorten`` gives it."""
 
@@ -51,20 +68,23 @@ class Question(NamedTuple):
     clock: Clock
     by_host: Integers
 
-    def answer(self, pages: Sequence[Page], rows_by_page: Sequence[Rows]) -> Part:
-        """The fields of some pages; NaN where a rank has no row of the step."""
-        judged = [_select_among(rows, self.judged) for rows in rows_by_page]
-        rows = judged[0] if len(judged) == 1 else np.concatenate(judged)
-        counts = np.array([len(each) for each in judged])
+    def answer(self, pages: Sequence[Page], rows: Rows, page_of: Integers) -> Part:
+        """The fields of some pages; NaN where a rank has no row of the step.
+
+        The rows of a page follow each other, and of each ``page_of`` tells its page [rows].
+        """
+        is_judged = _is_among(rows["step"], self.judged)
+        rows, page_of = select_rows(rows, is_judged), page_of[is_judged]
+        counts = np.bincount(page_of, minlength=len(pages))
         is_right = None
         if self.clock == "device":
             is_right = is_on_device(rows) | np.isin(rows["step"], self.by_host)
         shape = len(pages), len(self.numbers)
-        is_whole = all(np.array_equal(each["step"], self.numbers) for each in judged)
+        is_whole = bool((counts == shape[1]).all())
+        is_whole = is_whole and bool((rows["step"].reshape(shape) == self.numbers).all())
         if not is_whole:
             is_inside = _is_among(rows["step"], self.numbers)
-            row = np.repeat(np.arange(len(pages)), counts)[is_inside]
-            column = np.searchsorted(self.numbers, rows["step"][is_inside])
+            row, column = page_of[is_inside], np.searchsorted(self.numbers, rows["step"][is_inside])
         part: dict[str, Matrix | float] = {}
         for name, kind in MATRIX_TYPES.items():
             values = _column(pages, counts, rows, name)
@@ -90,8 +110,11 @@ def select_rows(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
     return rows if chosen.all() else rows[chosen]
 
 
-def _select_among(rows: Rows, numbers: Integers) -> Rows:
-    return select_rows(rows, _is_among(rows["step"], numbers))
+def join_rows(parts: Sequence[Columns]) -> Columns:
+    """Rows after each other, at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    return Columns({name: np.concatenate([p[name] for p in parts]) for name in parts[0].fields})
 
 
 def _is_among(steps: Integers, numbers: Integers) -> NDArray[np.bool_]:
@@ -150,20 +173,20 @@ def _wall(pages: Sequence[Page], counts: Integers, monotonic_ns: Integers) -> Ma
 _EXTRAS = {name: index for index, name in enumerate(EXTRAS)}
 
 
-def column(rows: NDArray[np.void], name: str) -> Matrix:
+def column(rows: Rows, name: str) -> Matrix:
     """A field of the rows, or one of their extras [rows]; NaN where it is unknown."""
     extra = _EXTRAS.get(name)
     values = rows[name] if extra is None else rows["extras"][:, extra]
     return where_present(rows, name, values.astype(np.float64))
 
 
-def where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
+def where_present(rows: Rows, name: str, values: Matrix) -> Matrix:
     """Values [rows] whose presence bit is set; NaN for the others."""
     bit = ROW.presence.get(name)
     return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
 
 
-def phase_column(rows: NDArray[np.void], phase: str) -> Matrix:
+def phase_column(rows: Rows, phase: str) -> Matrix:
     """Seconds in a phase [rows]."""
     seconds: Matrix = rows["phase_seconds"][:, STEP_PHASES.index(phase)].astype(np.float64)
     return seconds
@@ -205,7 +228,7 @@ def _shares(waited: Matrix, lengths: Matrix, starts: Integers, sizes: Integers) 
     return shares
 
 
-def blocked_by_row(rows: NDArray[np.void]) -> Matrix:
+def blocked_by_row(rows: Rows) -> Matrix:
     """Seconds of own work that a rank sleeps [rows]; NaN where unknown.
 
     It then has no core, does not wait for one, and was not stopped.
@@ -221,7 +244,7 @@ def blocked_by_row(rows: NDArray[np.void]) -> Matrix:
     return waits_by_row(blocked, rows["seconds"])
 
 
-def queued_outside(rows: NDArray[np.void]) -> Matrix:
+def queued_outside(rows: Rows) -> Matrix:
     """Seconds outside collectives that a rank waits for a core [rows]; NaN where unknown.
 
     All its waits, but no more than the time in which it had no core there: waits in collectives

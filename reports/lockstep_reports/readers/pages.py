@@ -21,7 +21,7 @@ from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_records.page.replicas import unseen_in
-from lockstep_reports.arrays import GrowingMatrix, Integers, Matrix, dtype_of, zeros
+from lockstep_reports.arrays import Flags, GrowingMatrix, Integers, Matrix, dtype_of, zeros
 from lockstep_reports.readers.page_rows import (
     LOADS,
     MATRIX_TYPES,
@@ -31,6 +31,7 @@ from lockstep_reports.readers.page_rows import (
     WAITS,
     Part,
     Question,
+    Rows,
     is_on_device,
     phase_column,
     select_rows,
@@ -61,7 +62,7 @@ class RowSource(Protocol):
     def pages(self) -> Sequence[Page]:
         """The pages, one a rank."""
 
-    def survey(self) -> Iterator[NDArray[np.void]]:
+    def survey(self) -> Iterator[Rows]:
         """Of each page all rows; fields beside step, flags and phase_seconds may lack."""
 
     def parts(self, question: Question) -> Iterator[tuple[Sequence[Page], Part]]:
@@ -71,14 +72,14 @@ class RowSource(Protocol):
 class Ring:
     """The rows of one page, in memory until they are taken."""
 
-    def __init__(self, page: Page, rows: NDArray[np.void]) -> None:
+    def __init__(self, page: Page, rows: Rows) -> None:
         self.pages, self._rows = (page,), rows
 
-    def survey(self) -> Iterator[NDArray[np.void]]:
+    def survey(self) -> Iterator[Rows]:
         """All of them, once."""
         yield self._rows
 
-    def take(self) -> NDArray[np.void]:
+    def take(self) -> Rows:
         """The rows, which are not kept any longer."""
         rows, self._rows = self._rows, _NO_ROWS
         return rows
@@ -86,7 +87,8 @@ class Ring:
     def parts(self, question: Question) -> Iterator[tuple[Sequence[Page], Part]]:
         """The fields of the one page."""
         # The rows of all ranks are larger than what is kept of them: they go one by one.
-        yield self.pages, question.answer(self.pages, [self.take()])
+        rows = self.take()
+        yield self.pages, question.answer(self.pages, rows, np.zeros(len(rows), dtype=np.int64))
 
 
 class _Survey:
@@ -101,7 +103,7 @@ class _Survey:
     def __init__(self, sources: Sequence[RowSource]) -> None:
         every, timed, selected = (dict[bytes, Integers]() for _ in range(3))
         self.num_host = 0
-        last: NDArray[np.void] | None = None
+        last: Rows | None = None
         for rows in chain.from_iterable(source.survey() for source in sources):
             on_device = is_on_device(rows)
             self.num_host += int((~on_device).sum())
@@ -234,15 +236,16 @@ def read_rings(folder: Path, notes: list[str], stems: AbstractSet[str] | None = 
         if page.identity["rank"] in rings:
             notes.append(f"A second page of rank {page.identity['rank']} is left out: {path.name}.")
             continue
-        rings[page.identity["rank"]] = Ring(page, possible_rows(rows))
+        rings[page.identity["rank"]] = Ring(page, select_rows(rows, are_possible(rows)))
     notes += [f"{_LEFT_OUT}{text}." for text in unreadable]
     return [rings[rank] for rank in sorted(rings)]
 
 
-def possible_rows(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Those of the rows that can be true."""
+def are_possible(rows: Rows) -> Flags:
+    """Which of the rows can be true [rows]."""
     # A checksum does not stop a writer from writing nonsense.
-    return select_rows(rows, (rows["seconds"] >= 0) & (rows["seconds"] <= MAX_STEP_SECONDS))
+    possible: Flags = (rows["seconds"] >= 0) & (rows["seconds"] <= MAX_STEP_SECONDS)
+    return possible
 
 
 def _read_rows(page: Page) -> NDArray[np.void]:
@@ -333,7 +336,7 @@ def _select_timed(survey: _Survey) -> tuple[Integers, Matrix, Integers]:
     return selected, represented, np.setdiff1d(selected, timed)
 
 
-def _is_selected(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+def _is_selected(rows: Rows) -> NDArray[np.bool_]:
     """Whether a device timed the row's step, or the host's row tells more [rows]."""
     is_flagged = (rows["flags"] & _TELLING_BITS) != 0
     is_pause = (phase_column(rows, "checkpoint") > 0) | (phase_column(rows, "eval") > 0)

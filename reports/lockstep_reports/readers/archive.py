@@ -248,7 +248,7 @@ class _NodeReader(NamedTuple):
         steps: tuple[int, int] | None,
     ) -> _Read[tuple[Columns, Integers]]:  # fmt: skip
         """Rows of a node's pages after each other, and the page of each [rows]."""
-        parts, ranks = [_by_columns(np.empty(0, dtype))], [np.empty(0, dtype=np.int32)]
+        parts, ranks = [Columns.of(np.empty(0, dtype))], [np.empty(0, dtype=np.int32)]
         stored, losses, left = [*names, *map(nanoseconds_name, names)], [], list[Stretch]()
         for stretch in node.stretches:
             if not steps or (stretch.last_step >= steps[0] and stretch.first_step <= steps[1]):
@@ -268,7 +268,7 @@ class _NodeReader(NamedTuple):
             for at, rows in enumerate(parts):
                 older = (ranks[at] != number) | (rows["step"] < first)
                 parts[at], ranks[at] = rows[older], ranks[at][older]
-            parts.append(_by_columns(_trim(ring, dtype)))
+            parts.append(Columns.of(_trim(ring, dtype)))
             ranks.append(np.full(len(ring), number, dtype=np.int32))
         rows, page_of = join_rows(parts[1:] or parts), _find_pages(node.pages, ranks)
         chosen = (page_of >= 0) & are_possible(rows)
@@ -280,10 +280,10 @@ class _NodeReader(NamedTuple):
 
 def _find_pages(pages: Sequence[Page], ranks: Sequence[NDArray[np.int32]]) -> Integers:
     """Which of the pages has each rank [ranks], -1 where none has it."""
-    known = np.array([page.identity["rank"] for page in pages] or [-1])
-    every, order = np.concatenate(ranks), np.argsort(known)
-    found = order[np.minimum(np.searchsorted(known[order], every), len(known) - 1)]
-    return np.where(known[found] == every, found, -1)
+    of_page = np.array([page.identity["rank"] for page in pages] or [-1])
+    every, order = np.concatenate(ranks), np.argsort(of_page)
+    found = order[np.minimum(np.searchsorted(of_page[order], every), len(of_page) - 1)]
+    return np.where(of_page[found] == every, found, -1)
 
 
 class _AttemptSource:
@@ -321,9 +321,7 @@ class _AttemptSource:
         for node, part in self._ask_nodes(partial(self._reader.answer, question)):
             yield node.pages, part
 
-    def _ask_nodes(
-        self, ask: Callable[[_Node], _Read[Result]]
-    ) -> Iterator[tuple[_Node, Result]]:  # fmt: skip
+    def _ask_nodes(self, ask: Callable[[_Node], _Read[Result]]) -> Iterator[tuple[_Node, Result]]:
         """What each node gives; a file that cannot be read is noted once."""
         reads = self._contents.engine(ask, self._nodes)
         for node, read in zip(self._nodes, reads, strict=True):
@@ -425,10 +423,6 @@ class _AttemptSource:
             num_missing = self.pages[0].identity["world_size"] - len(counts)
             counts.append(max(counts) * num_missing)
         self.share = num_read / sum(counts) if sum(counts) else 1.0
-
-
-def _by_columns(rows: NDArray[np.void]) -> Columns:
-    return Columns({name: rows[name] for name in rows.dtype.names or ()})
 
 
 def _trim(rows: Rows, dtype: np.dtype[np.void]) -> NDArray[np.void]:

@@ -40,6 +40,11 @@ class Columns:
     def __init__(self, fields: Mapping[str, NDArray[Any]]) -> None:
         self.fields = fields
 
+    @classmethod
+    def of(cls, rows: NDArray[np.void]) -> "Columns":
+        """The rows of an array."""
+        return cls({name: rows[name] for name in rows.dtype.names or ()})
+
     def __len__(self) -> int:
         return len(self.fields["step"])
 

@@ -74,10 +74,7 @@ def _options(
 
 @pytest.fixture(autouse=True)
 def _end_workers_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The threads of an agent end with its process; here they would keep its files open.
-
-    A call under way is waited for: the next test closes the driver's library, which all share.
-    """
+    """A call under way is waited for: the next test closes the driver's library."""
     workers: list[CollectorWorker] = []
     initialise = CollectorWorker.__init__
 

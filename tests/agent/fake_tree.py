@@ -10,12 +10,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def fill_procfs(procfs: Path, group: str = "/kubepods.slice/pod1/rank") -> Path:
-    """Writes the /proc of a node with storage, in which this process is a rank of a job.
-
-    Args:
-        procfs: the folder to fill.
-        group: control group of the rank.
-    """
+    """Writes the /proc of a node with storage, in which this process is a rank of the group."""
     unpack(FIXTURES / "node" / "proc.json", procfs)
     write(procfs / str(os.getpid()) / "cgroup", f"0::{group}")
     tcp = "Tcp: OutSegs RetransSegs\nTcp: 9000 12\n"

@@ -12,11 +12,7 @@ from lockstep_catalogue import Endpoint, Kind, Metric, metrics_of
 
 
 def complaints(scrape: str, declared: Iterable[Metric] = metrics_of(Endpoint.AGENT)) -> list[str]:
-    """What is wrong with a scrape in the OpenMetrics format; empty when it is as declared.
-
-    Raises:
-        ValueError: it is no such text, or it holds a series twice.
-    """
+    """What is wrong with a scrape in the OpenMetrics format; empty when it is as declared."""
     parse: Any = text_string_to_metric_families
     families: dict[str, Family] = {family.name: family for family in parse(scrape)}
     problems: list[str] = []

@@ -1,8 +1,4 @@
-"""The house rules that a machine can check, over every Python file of the repository.
-
-``make check`` runs it. It prints one line for each finding, as FILE:LINE RULE: VALUE, and ends with
-status 1 where there is one.
-"""
+"""The house rules that a machine can check, one finding a line; ``make check`` runs it."""
 
 import ast
 import os
@@ -59,11 +55,7 @@ CATCHES_ALL_IN = frozenset({
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file of the repository.
-
-    Attributes:
-        is_library: whether it belongs to a component, and not to bench or tests.
-    """
+    """A Python file of the repository; library is what belongs to a component."""
 
     path: Path
     text: str

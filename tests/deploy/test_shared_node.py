@@ -1,7 +1,4 @@
-"""Two users on one node, one agent: it reads both jobs, and neither user touches the other's.
-
-The folders are those that the shipped tmpfiles entry creates. Only root can become two users.
-"""
+"""Two users on one node, one agent: neither touches the other's job. Only root becomes two."""
 
 import os
 import tempfile

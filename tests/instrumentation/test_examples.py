@@ -1,7 +1,4 @@
-"""Each script of docs/examples under a launcher of its kind: the slow rank and phase are found.
-
-Each step of each rank has all its phases, with work and synchronisation apart.
-"""
+"""Each script of docs/examples under a launcher of its kind: the slow rank and phase are found."""
 
 import subprocess
 import sys

@@ -1,7 +1,4 @@
-"""Makes operation traces whose truth is known: a pipeline of forwards and backwards, 1F1B.
-
-The clock of every operation follows from the schedule, so that nothing of the replay is assumed.
-"""
+"""Operation traces whose truth is known: a 1F1B pipeline, each clock by the schedule alone."""
 
 from dataclasses import dataclass, field
 from itertools import chain

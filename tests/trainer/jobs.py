@@ -34,12 +34,7 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a job ended.
-
-    Attributes:
-        codes: exit codes of the ranks, or of the launcher alone.
-        output: stdout and stderr of all of them.
-    """
+    """How a job ended: exit codes of the ranks, or of the launcher alone, and all output."""
 
     codes: tuple[int, ...]
     output: str

@@ -1,7 +1,4 @@
-"""Ranks of jobs without a line of ours: processes that map NCCL, the first of which answers.
-
-Each file of a job is a poll's answer and how it comes; the last one stays.
-"""
+"""Ranks of jobs that map NCCL, the first of which answers: a file a poll, the last stays."""
 
 import json
 import os
@@ -120,13 +117,7 @@ def free_port() -> int:
 
 
 class RasJob:
-    """Ranks as processes of this machine.
-
-    Args:
-        library: that they map.
-        inside: a command in which each runs, such as unshare or setpriv.
-        variables: of their environment, beside those of torchrun.
-    """
+    """Ranks as processes that map the library, each run inside a command."""
 
     def __init__(
         self,

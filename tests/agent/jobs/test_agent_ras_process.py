@@ -1,8 +1,4 @@
-"""The agent as a program beside jobs of two users: what honest and hostile status sockets answer.
-
-All jobs run beside one agent, whose periods are a tenth of the shipped ones: the hostile ones may
-cost the honest ones nothing.
-"""
+"""The agent, at a tenth of its periods, beside jobs whose status sockets are honest and hostile."""
 
 import os
 import re

@@ -47,11 +47,7 @@ def proves(
 
 
 def find_cases(condition: Condition, timing: Timing) -> list[Case]:
-    """The cases of a condition with its limits.
-
-    Raises:
-        LookupError: no function yields any; the text names the condition and the folder.
-    """
+    """The cases of a condition with its limits."""
     kind = type(condition)
     for each in kind.__mro__:
         if each in _CASES:

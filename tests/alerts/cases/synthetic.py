@@ -82,12 +82,7 @@ def sample_node(series: Series, course: Course, node: str = "n1", **labels: str)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """When things happen in a case.
-
-    Attributes:
-        windows: what the scrape interval decides.
-        fires_within_seconds: from the fault on, the alert fires by then at the latest.
-    """
+    """When things happen in a case; the alert fires by ``fires_within_seconds`` after the fault."""
 
     windows: ScrapeWindows
     fires_within_seconds: int
@@ -144,13 +139,7 @@ def spends(course_by_state: Mapping[str, Course]) -> list[Samples]:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a rank is, and what times it.
-
-    Attributes:
-        node: its node.
-        stage: of its pipeline; empty without a pipeline.
-        clock: by which its times are.
-    """
+    """Where a rank is, and by which clock it is timed; a stage is empty without a pipeline."""
 
     node: str = "n1"
     stage: str = ""

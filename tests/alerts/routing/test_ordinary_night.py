@@ -94,10 +94,7 @@ class Exporter(Exposition):
 
 
 def hurried_spec() -> Spec:
-    """The shipped spec at scrapes every second; what waits for minutes waits for seconds.
-
-    How long an alert waits is what promtool's cases test. Here it is who is notified of what.
-    """
+    """The shipped spec at scrapes every second; what waits for minutes waits for seconds."""
     spec = read_spec(one_machine_spec_path(), Duration("1s"))
 
     def hurried(alert: Alert) -> Alert:
@@ -117,12 +114,7 @@ def hurried_spec() -> Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class Theatre:
-    """A running stack that scrapes an exporter.
-
-    Attributes:
-        folder: of the stack.
-        exporter: what is played.
-    """
+    """A running stack that scrapes an exporter."""
 
     folder: Path
     exporter: Exporter

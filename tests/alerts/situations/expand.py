@@ -1,8 +1,4 @@
-"""Runs situations through the rules: series in, alerts with labels out, judged as on-call would.
-
-Every alert that fires has its labels, grouping is applied here, and what is left is compared with
-the objects that on-call expects.
-"""
+"""Runs situations through the rules: series in, alerts with labels out, judged as on-call would."""
 
 import json
 import tempfile
@@ -83,10 +79,7 @@ def end_of(situation: Mapping[str, Any], scrape: float) -> float:
 
 
 def _instants(time: str, scrape: float) -> list[float]:
-    """Evaluations in a time; a range ends before its end.
-
-    As the segments of timelines do: what happens at 10m is in 10m-20m, and not in 0-10m.
-    """
+    """Evaluations in a time; a range ends before its end, as the segments of timelines do."""
     start, until = span(time, scrape)
     is_range = until > start
     # At a moment between two evaluations what the first of them found stands.

@@ -348,11 +348,7 @@ _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`|\(|\)|\||[^\s()|]+')
 
 
 def expand(text: str, labels: Mapping[str, str], value: float, query: Query) -> str:
-    """The text of a label of an alert.
-
-    Raises:
-        ValueError: the template uses what is not known here.
-    """
+    """The text of a label of an alert."""
     if "{{" not in text:
         return text
     parts = _TOKEN.split(text)

@@ -1,8 +1,4 @@
-"""Every situation of alerts/situations, with the project's rules and routes.
-
-A twentieth of the brief ones at a minute in each run, all others in the release one: each takes
-seconds.
-"""
+"""Every situation of alerts/situations; a twentieth of the brief ones at a minute in each run."""
 
 from typing import Any
 

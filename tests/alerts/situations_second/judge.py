@@ -138,13 +138,7 @@ def _is_one(end: float, begin: float, evaluated: Iterable[float]) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How what was heard differs from what should be.
-
-    Attributes:
-        unmet: expectations that are silent or late, with a sentence each.
-        false_pages: pages by nobody's wish.
-        false_tickets: tickets where none is wanted.
-    """
+    """How what was heard differs from what should be: unmet expectations, each with a sentence."""
 
     unmet: Sequence[tuple[Expectation, str]]
     false_pages: Sequence[Heard]

@@ -1,7 +1,4 @@
-"""The second set of situations, with the project's rules and routes, on a real Prometheus.
-
-A sample in each run, the others in the release one.
-"""
+"""The second set of situations on a real Prometheus: a sample each run, all in the release."""
 
 from typing import Any
 

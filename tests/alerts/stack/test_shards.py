@@ -1,7 +1,4 @@
-"""Two shards of Prometheus write to VictoriaMetrics, where vmalert judges: as one Prometheus would.
-
-Each shard scrapes every other node, so that jobs have ranks on both. One shard is lost and back.
-"""
+"""Two shards, each scraping every other node, write to VictoriaMetrics: alerts are as of one."""
 
 import shutil
 import subprocess

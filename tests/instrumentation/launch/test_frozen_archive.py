@@ -1,7 +1,4 @@
-"""Training goes on, same speed, while the disk of the archive does not answer.
-
-In the archive's place is a pipe that nobody reads, whose opening blocks as a dead mount does.
-"""
+"""Training goes on while the archive's place is a pipe, whose opening blocks as a dead mount."""
 
 import logging
 import os

@@ -1,7 +1,4 @@
-"""Runs that the driver plays, what is true of each, and what Lockstep says of it.
-
-``python -m tests.instrumentation.plugin.played`` plays all of them and prints a table.
-"""
+"""Runs that the driver plays, and what is true of each; as a program it plays all."""
 
 import json
 import shutil

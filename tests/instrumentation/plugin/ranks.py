@@ -51,10 +51,7 @@ def plan_of(
     *operations: tuple[str, int, int, int],
     comms: int = 1,
 ) -> str:
-    """A plan in which all ranks do these: function, count, microseconds of work and of transfer.
-
-    Of several communicators each operation takes the next.
-    """
+    """A plan in which all ranks do these: function, count, microseconds of work and of transfer."""
     members = ",".join(map(str, range(ranks)))
     lines = [f"comm {0xC0FFEE00 + comm:#x} {members}" for comm in range(comms)]
     for number, (function, count, compute_us, transfer_us) in enumerate(operations):

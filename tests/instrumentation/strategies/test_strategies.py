@@ -46,11 +46,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.timing, pytest.mark.timeout(2
 
 @dataclass(frozen=True)
 class Run:
-    """Pages and operations of one strategy's ranks, after the warm-up.
-
-    Attributes:
-        turns: of each step, the place of the delay and its measured seconds.
-    """
+    """Pages and operations of a strategy's ranks after the warm-up, and each step's delay."""
 
     turns: list[tuple[str, float]]
     rows: list[list[dict[str, Any]]]

@@ -164,10 +164,7 @@ class Cluster:
         self.start("apiserver")
 
     def close(self) -> None:
-        """Delete what was applied and end the watches of the diary.
-
-        Namespaces stay: to end one the server is asked for every kind that there is.
-        """
+        """Deletes what was applied; namespaces stay, whose end asks the server for every kind."""
         for name in self.nodes:
             self.remove_node(name)
         self.diary.close()

@@ -39,12 +39,7 @@ class PodLife:
 
 
 class Diary:
-    """The lives of all pods of some namespaces, and the times that a script noted.
-
-    Attributes:
-        at: noted times; `created:NAME` is the creation of each object that the script applied.
-        present: the pods that are there, by uid, as a watch last said.
-    """
+    """The lives of all pods of some namespaces, and the times that a script noted."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}

@@ -111,11 +111,7 @@ def _perform(situation: Situation, stage: Stage) -> list[str]:
 
 
 def _settle(situation: Situation, cluster: Cluster) -> list[str]:
-    """What is not right when all has come, and stays so.
-
-    A job that is not there, or is open, would be so too early: these are judged once the feed has
-    handed over everything.
-    """
+    """What is not right when all has come: what is missing or open is judged after the feed."""
     if situation.absent or any(each.is_open for each in situation.expected):
         cluster.stage.wait_until_delivered()
     deadline = time.monotonic() + SETTLE_SECONDS

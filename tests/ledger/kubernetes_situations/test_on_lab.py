@@ -1,8 +1,4 @@
-"""The situations on a real control plane, with a ledger and a feed under the shipped Role.
-
-`make kubernetes-lab` builds what they need. Those of `LIVE` take minutes (`make test-clusters`),
-all of them a quarter of an hour (`make test-release`).
-"""
+"""The situations on a real control plane (`make kubernetes-lab`); those of `LIVE` take minutes."""
 
 import json
 from collections.abc import Iterator

@@ -15,13 +15,7 @@ _LAST_KINDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """An event in the hands of the ledger.
-
-    Attributes:
-        event: as delivered, with its node and cluster.
-        received: wall clock of the ledger.
-        sent: wall clock of the sender as it sent the delivery; None where it does not state it.
-    """
+    """An event in the hands of the ledger, with the wall clocks of its receiver and its sender."""
 
     event: Mapping[str, Any]
     received: float
@@ -30,13 +24,7 @@ class Arrival:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """What an event states, at the true time.
-
-    Attributes:
-        node: with its launcher where a job has several there; empty for a scheduler's word.
-        received: when the ledger first heard it.
-        order: how many events it had heard before.
-    """
+    """What an event states, at the true time; ``order`` is how many the ledger had heard before."""
 
     id: str
     kind: str

@@ -47,14 +47,7 @@ _Timed = tuple[float, Message]
 
 
 def deliver(history: Sequence[Message], mode: Mode, seed: int, *, kills: int = 0) -> list[Step]:
-    """Steps that bring every event of a history to a ledger, in a way that the seed decides.
-
-    Args:
-        history: what happened, in order.
-        mode: how it arrives.
-        seed: of all chance.
-        kills: deaths of the ledger in between.
-    """
+    """Steps that bring every event of a history to a ledger, in a way that the seed decides."""
     rng = random.Random(f"{seed} {mode}")
     timed = _time(list(history), mode, rng)
     steps = list(_batch(timed, rng))

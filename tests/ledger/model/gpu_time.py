@@ -110,14 +110,7 @@ def parts_of(words: Sequence[Fact]) -> list[Part]:
 def times_of_runs(
     runs: Sequence[Run], over: Sequence[bool], words: Words, parts: Sequence[Part]
 ) -> list[GpuTime]:
-    """GPU time of each run.
-
-    Args:
-        runs: by begin.
-        over: whether each has an end; of the others only what nodes have reported counts.
-        words: on the job.
-        parts: that the scheduler granted in all runs.
-    """
+    """GPU time of each run; of those that are not over only what nodes have reported counts."""
     times = []
     for run, is_over in zip(runs, over, strict=True):
         states: dict[str, float] = defaultdict(float)
@@ -309,10 +302,7 @@ def _granted(
 
 
 def _run_of_part(part: Part, runs: Sequence[Run]) -> Run | None:
-    """The newest run of the scheduler that begins at or before a part, else its first.
-
-    Both are the scheduler's words, so that no slack is needed.
-    """
+    """The newest run of the scheduler that begins at or before a part, else its first."""
     stated = [
         (span.begin, run) for run in runs if (span := run.scheduler) is not None and span.has_start
     ]

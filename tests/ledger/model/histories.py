@@ -22,13 +22,7 @@ _SIZES = (1, 1, 1, 2, 2, 2, 3, 4, 8)
 
 
 def make_history(seed: int, num_jobs: int = 3, *, has_mishaps: bool = False) -> list[Message]:
-    """What several sources tell of several jobs, as it happened; the same seed gives the same.
-
-    Args:
-        seed: decides all.
-        num_jobs: jobs in it.
-        has_mishaps: whether telling goes wrong, so that the truth may stay unknown.
-    """
+    """What several sources tell of several jobs; with mishaps the truth may be unknown."""
     rng = random.Random(seed)
     maker = _Maker(rng=rng, seed=seed)
     by_job: list[list[Message]] = []
@@ -86,11 +80,7 @@ def _go_wrong(
 
 @dataclass(kw_only=True)
 class _Maker:
-    """Makes jobs one after the other.
-
-    Attributes:
-        offsets: of each sender's clock.
-    """
+    """Makes jobs one after the other."""
 
     rng: random.Random
     seed: int

@@ -26,11 +26,7 @@ NEVER_STARTED_SECONDS = 30 * 86_400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What the ledger was started with.
-
-    Attributes:
-        price: of a GPU for an hour where a job declares none; None for no price.
-    """
+    """What the ledger was started with; ``price`` is of a GPU-hour where a job declares none."""
 
     node_wait_seconds: float = 600.0
     requeue_wait_seconds: float = 86_400.0
@@ -41,12 +37,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settlement:
-    """The ledger's own word that it waits no longer for a run.
-
-    Attributes:
-        run_begin: begin of that run as the ledger knew it.
-        time: clock of the ledger.
-    """
+    """The ledger's own word that it waits no longer for the run that began then."""
 
     job_id: str
     run_begin: float
@@ -55,12 +46,7 @@ class Settlement:
 
 @dataclass(frozen=True, kw_only=True)
 class JobHistory:
-    """What a job's facts tell at a moment.
-
-    Attributes:
-        now: clock of the ledger.
-        settlements: of this job.
-    """
+    """What a job's facts tell at a moment of the ledger's clock."""
 
     joined: JoinedJob
     settings: Settings
@@ -143,10 +129,7 @@ class JobHistory:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all nodes of its newest run have ended, and as many as it needs.
-
-        A run of which only the scheduler speaks is complete with its end.
-        """
+        """Whether as many nodes of its newest run have ended as it needs, or the scheduler's."""
         run = self.runs[-1]
         if not run.spans:
             return run.scheduler_end is not None

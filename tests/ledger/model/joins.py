@@ -12,12 +12,7 @@ Token = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinedJob:
-    """All facts of a job in order, under all of its ids.
-
-    Attributes:
-        job_id: the scheduler's id where one speaks of it, else the id heard of first.
-        ids: every id and alias that answers.
-    """
+    """All facts of a job in order, under each id and alias that answers."""
 
     cluster: str
     job_id: str

@@ -33,13 +33,7 @@ CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a ledger has to hold.
-
-    Attributes:
-        records: by cluster and canonical id.
-        counters: exact counts; what a counter can no longer give back is in ``amended``.
-        rows: of the windows, by time.
-    """
+    """What a ledger has to hold; what a counter can no longer give back is in ``amended``."""
 
     records: Mapping[tuple[str, str], Mapping[str, Any]]
     counters: Mapping[CounterKey, float]
@@ -52,14 +46,7 @@ def expect(
     now: float,
     settlements: Sequence[Settlement] = (),
 ) -> Expected:
-    """What a ledger has to hold that received these events and has just settled.
-
-    Args:
-        arrivals: in any order, doubled ones included.
-        settings: of the ledger.
-        now: its clock.
-        settlements: that it made before.
-    """
+    """What a ledger has to hold that received these events, in any order, and has just settled."""
     jobs = histories_of(arrivals, settings, now, settlements)
     counters: dict[CounterKey, float] = defaultdict(float)
     for job in jobs:

@@ -45,13 +45,7 @@ class Span:
 
 
 def spans_of_node(facts: Iterable[Fact], zones: Sequence[float] = ()) -> list[Span]:
-    """Spans of a node in order.
-
-    Args:
-        facts: all events of the node in order.
-        zones: when each of the scheduler's runs begins to claim what begins; a start of the ranks
-            in a later run than the open span is no restart in place.
-    """
+    """Spans of a node; a start in a later run of the scheduler than the open span is no restart."""
     events = list(facts)
     spans: list[Span] = []
     is_open, spoken = False, 0.0
@@ -223,13 +217,7 @@ class Run:
 def runs_of(
     node_spans: Sequence[Span], scheduler: Sequence[Span], num_nodes: int | None
 ) -> list[Run]:
-    """The runs of a job by begin.
-
-    Args:
-        node_spans: of all nodes, in any order.
-        scheduler: its spans in order.
-        num_nodes: of the job; None where nobody says.
-    """
+    """The runs of a job by begin; ``num_nodes`` is None where nobody says."""
     stated = [span for span in scheduler if span.has_start]
     runs = [Run(scheduler=span) for span in stated]
     orphans: list[Span] = []

@@ -180,11 +180,7 @@ _WORDS: dict[Ending, tuple[str, str | None, str]] = {
 
 @dataclass(kw_only=True, slots=True)
 class SchedulerStory:
-    """Tells a job as a scheduler does.
-
-    Attributes:
-        keeps_ends: whether it tells of the end of a run that it requeues, beside the requeue.
-    """
+    """Tells a job as a scheduler does, an end beside the requeue where it ``keeps_ends``."""
 
     rng: random.Random
     job: TrueJob

@@ -32,10 +32,7 @@ _METRICS = {name: metric for metric in COUNTED for name in metric.sample_names}
 
 
 def group_key(key: CounterKey) -> AmendedKey:
-    """The family of a counter and its labels of the group; of a histogram its cluster alone.
-
-    A histogram keeps its first observation, also where the job's group changes later.
-    """
+    """The family of a counter and its labels of the group; of a histogram its cluster alone."""
     family, labels = key
     names = GROUP[:1] if family.endswith("_count") else GROUP
     return family, tuple(pair for pair in labels if pair[0] in names)
@@ -120,12 +117,7 @@ _SHORT = {("lockstep_ledger_resumes_total", "restore_outcome"): "restore"}
 
 
 def postgres_ledger(server: str, settings: Settings) -> StoreLedger:
-    """A ledger in a new database of a server.
-
-    Args:
-        server: address of one of its databases.
-        settings: waits.
-    """
+    """A ledger in a new database of a server."""
     name = f"ledger_{uuid4().hex}"
     engine = create_engine(store_url(server), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:

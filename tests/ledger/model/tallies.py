@@ -12,10 +12,7 @@ RESTORES = ("ok", "fallback", "failed")
 
 
 def attempt_starts(run: Run) -> list[float]:
-    """When each attempt of a run began, the first with the run: one ends where a node comes again.
-
-    A node starts once by each number of its own, and others number otherwise.
-    """
+    """When each attempt of a run began, the first with it: one ends where a node comes again."""
     starts: dict[tuple[str, int, int], float] = {}
     for number, span in enumerate(run.spans):
         for fact in span.facts:

@@ -47,13 +47,7 @@ class Player:
     def play(
         self, steps: Sequence[Step], *, compares_between: bool = False, checked_steps: int = 10
     ) -> list[str]:
-        """Plays all steps; returns what differed on the way, at most of one moment.
-
-        Args:
-            steps: in order.
-            compares_between: whether the model is asked whenever the ledger settles.
-            checked_steps: deliveries from one check that no counter has fallen to the next.
-        """
+        """Plays all steps; returns what differed on the way, at most of one moment."""
         for number, step in enumerate(steps):
             found: list[str] = []
             if isinstance(step, Deliver):

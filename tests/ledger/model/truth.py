@@ -35,12 +35,7 @@ class TrueAttempt:
 
 @dataclass(kw_only=True, slots=True)
 class TrueRun:
-    """A stretch in which a job held its resources.
-
-    Attributes:
-        end: when the scheduler had them back.
-        cause_node: node that failed first.
-    """
+    """A stretch in which a job held its resources."""
 
     begin: float
     end: float
@@ -83,13 +78,7 @@ class TrueJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """An event with the sender that has it.
-
-    Attributes:
-        sender: name of the node, or of the scheduler.
-        clock_offset: by how much the sender's clock is ahead of the true time.
-        true_time: when it happened.
-    """
+    """An event with the sender that has it, whose clock is ahead of the true time."""
 
     sender: str
     clock_offset: float

@@ -48,12 +48,7 @@ class RunVerdict:
 
 
 def judge(run: Run, num_nodes: int | None) -> RunVerdict:
-    """What became of a run, as if nothing more was heard of it.
-
-    Args:
-        run: with at least a start or an end.
-        num_nodes: nodes that it needs; None where unknown.
-    """
+    """What became of a run with a start or an end, as if nothing more was heard of it."""
     nodes, scheduler = _node_verdict(run, num_nodes), _scheduler_verdict(run)
     if nodes is not None and nodes.outcome != "unknown":
         nodes = _with_incidents(run, nodes)

@@ -157,10 +157,7 @@ def _judge_pages(turn: Turn, expected: ExpectedJob, job_id: str) -> Iterator[str
 
 
 def _accounting(turn: Turn, job_id: str) -> list[tuple[int, int, str]]:
-    """Start, end and node of each row, in order; 0 where sacct says none.
-
-    Slurm gives every size of a run the start of its first: each begins with its submission.
-    """
+    """Start, end and node of each row; every size of a run has the start of its first in Slurm."""
     found: list[tuple[int, int, str]] = []
     newest = ""
     for submit, _, start, end, node in _rows(turn, job_id):

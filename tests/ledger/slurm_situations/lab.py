@@ -1,8 +1,4 @@
-"""A real Slurm with agents, a feed and a ledger: the protocol of the situations, performed.
-
-The ledger is a process of its own, the feed is ``lockstep ledger follow slurm``, and each node has
-an agent, as on a cluster.
-"""
+"""A real Slurm with a ledger, a feed, and an agent on each node, as on a cluster."""
 
 import os
 import re
@@ -44,11 +40,7 @@ def wait_until(
 
 @dataclass
 class Lab:
-    """One Slurm; situations take their turns in it.
-
-    Attributes:
-        extra: names that texts of a situation hold beside its jobs.
-    """
+    """One Slurm; situations take their turns in it."""
 
     folder: Path
     conf: str = ""
@@ -234,11 +226,7 @@ class Lab:
             yield from (root / parent / "jobs" / job_id).glob("*/*.page")
 
     def reset(self, verbs: frozenset[str]) -> None:
-        """After a situation that had the lab to itself: everything runs, and nothing is drained.
-
-        Args:
-            verbs: of its actions.
-        """
+        """After a situation that had the lab to itself: everything runs, and nothing is drained."""
         self.run(["bash", "-c", "squeue -h -o %A | xargs -r scancel"], check=False)
         for daemon in DAEMONS:
             if not self.is_alive(daemon):

@@ -122,10 +122,7 @@ def _perform_alone(lab: Lab, situation: Situation) -> Results:
 def _settle(
     turns: dict[str, Turn], situations: Sequence[Situation], failures: dict[str, str]
 ) -> Results:
-    """Compares until nothing is wrong, or nothing more is to be heard.
-
-    What has pages is right only once the agent has sent what it reads in them.
-    """
+    """Compares until nothing is wrong, or nothing more is to be heard."""
     results: Results = {}
     open_ones = list(situations)
     if any(each.has_pages for each in open_ones):

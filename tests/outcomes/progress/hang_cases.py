@@ -1,7 +1,4 @@
-"""Hangs on simulated devices, each with who is missing and in what way.
-
-Written from what a hang is, not from the code that judges it.
-"""
+"""Hangs on simulated devices, by what a hang is: who is missing and in what way."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -176,11 +176,7 @@ class Case:
     has_shares: bool = False
 
     def judged(self, recordings: Path) -> Judged:
-        """Makes or finds the recording, and judges its report.
-
-        Args:
-            recordings: folder of ``file``.
-        """
+        """Makes the recording, or finds it in the folder of recordings, and judges its report."""
         if self.source is None:
             return judge_file(recordings / self.file, self.truth, self.window)
         truth = self.truth

@@ -58,14 +58,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What a report says, and what of it is wrong.
-
-    Attributes:
-        wrong: by kind of mistake; empty if all is right.
-        answer: the verdict in a few words.
-        lost: share of the run that the report calls lost; None without one.
-        named: ranks that the first line calls slow.
-    """
+    """What a report says: the verdict, the named ranks, and mistakes by their kind."""
 
     wrong: Mapping[str, str]
     answer: str
@@ -75,13 +68,7 @@ class Judged:
 
 
 def judge_file(path: Path, truth: Truth, window: tuple[int, int] | None = None) -> Judged:
-    """Makes the report on a recording as ``lockstep report`` does, and judges it.
-
-    Args:
-        path: of the recording.
-        truth: of it.
-        window: first and last step to report on.
-    """
+    """Makes the report on a recording as ``lockstep report`` does, and judges it."""
     recording = read_source(str(path), ReadOptions())
     if window is not None:
         assert isinstance(recording, Recording)

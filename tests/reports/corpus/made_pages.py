@@ -25,11 +25,7 @@ def write_pages(
     begin_ns: int | None = None,
     skip: Collection[int] = (),
 ) -> Path:
-    """One page a rank but those left out under ``root``, on a tmpfs; returns the job's folder.
-
-    Args:
-        begin_ns: monotonic time of the begin; None where the run has just ended.
-    """
+    """One page a rank under ``root``, on a tmpfs; without a begin the run has just ended."""
     spent = run.spent()
     if begin_ns is None:
         # Pages hold monotonic times, which the time since the machine's start bounds.

@@ -181,10 +181,7 @@ class MadeRun:
         return {owner: max(0.0, share) for owner, share in shares.items()}
 
     def causes(self) -> dict[str, str]:
-        """What a report calls the cause of each owner's time: what held the process, or the phase.
-
-        Of an owner with several costs the last counts.
-        """
+        """What a report calls the cause of each owner's time; of several costs the last counts."""
         held = (_STOPPED, _QUEUED, _COLLECTED)
         return {cost.owner: cost.state if cost.state in held else cost.phase for cost in self.costs}
 

@@ -1,8 +1,4 @@
-"""Flight Recorder dumps get the same verdict however they were written.
-
-Ranks with other numbers, files with other names, clocks that are off or of another speed, dumps
-cut short or missing, entries in another order.
-"""
+"""Flight Recorder dumps get the same verdict in whatever order, clocks and names they are."""
 
 import gzip
 import json

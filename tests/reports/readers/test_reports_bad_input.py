@@ -1,8 +1,4 @@
-"""Unreadable input gives one sentence and exit 2; too little input gives the verdict unknown.
-
-Truncated and hostile files on the command line, one bomb per format in a process of bounded memory,
-and recordings of every kind with one rank, with missing steps, with NaN, with clocks that jump.
-"""
+"""Unreadable input gives one sentence and exit 2; too little input gives the verdict unknown."""
 
 import gzip
 import json

@@ -175,10 +175,7 @@ def computed(begins: dict[int, tuple[int, ...]], spent: dict[str, float]) -> lis
 
 
 def rows_of(ops: list[Computed], *, no_ops: bool) -> list[tuple[str, int, int, float, float]]:
-    """Computations, sends and receives as (type, stage, chunk, begin, end).
-
-    Some recorders write a send and a receive at both ends of the model too: ``no_ops``.
-    """
+    """Computations, sends and receives as (type, stage, chunk, begin, end)."""
     names = {"F": "forward", "B": "backward"}
     rows = [(f"{names[op.direction]}-compute", op.stage, op.chunk, op.begin, op.end) for op in ops]
     by_chunk = {(op.direction, op.model_chunk, op.batch): op for op in ops}

@@ -3,13 +3,13 @@
 import importlib
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 WIDTHS = (390, 1440)
 MOBILE = 500  # pixels, below which a window is that of a phone
@@ -60,9 +60,7 @@ def open_page(browser: Any, address: Path | str, width: int, theme: str = "light
     ready = (
         "return !document.querySelector('[role=status]') || document.documentElement.dataset.drawn"
     )
-    deadline = time.monotonic() + 10
-    while not browser.execute_script(ready):
-        assert time.monotonic() < deadline, "the page reads for 10 s"
+    wait_until(lambda: browser.execute_script(ready), 10)
     browser.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => setTimeout(done, 50));"
     )

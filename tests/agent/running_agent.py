@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import httpx
+from waiting import wait_until
 
 from lockstep_agent.options import Options
 from lockstep_records.text.durations import format_duration
@@ -34,13 +34,6 @@ def command_line(options: Options) -> list[str]:
     ]
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @contextmanager
 def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The agent as a process of its own, with the address that it logged."""
@@ -52,7 +45,7 @@ def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str
         url = line.split()[1]
         # On a busy machine it listens before it has a sample.
         ready = url.replace("/metrics", "/ready")
-        eventually(lambda: get(ready).status_code == httpx.codes.OK)
+        wait_until(lambda: get(ready).status_code == httpx.codes.OK)
         yield agent, url
     finally:
         agent.kill()

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from waiting import free_port
 
 from lockstep_alerts.output import recorded_expressions
 from lockstep_alerts.reading.model import Duration
@@ -42,12 +42,6 @@ NUM_RANKS, LATE_RANK = 4, 2
 STEP_SECONDS = 0.05
 TIMEOUT_SECONDS = 60.0
 MAX_SCRAPE_STEPS = 5 / STEP_SECONDS  # as old as the newest sample may be
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def seconds_of(rank: int) -> dict[str, float]:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,10 +42,3 @@ def _kubectl(lab: Path) -> Callable[..., str]:
     run("label", "node", "gpu-1", "gpu-2", "nvidia.com/gpu.present=true")
     run("label", "node", "gpu-3", "cloud.google.com/gke-accelerator=nvidia-h100")
     return run
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from waiting import wait_until
 
 from lockstep_cli.deploy.command import deploy
 from lockstep_cli.deploy.kubernetes import read_settings
 
-from .conftest import eventually
 from .test_kubernetes_lab import GPUS, OWN, items, nodes_with_agents, values_of
 from .test_kubernetes_objects import LAB, write
 
@@ -68,7 +68,7 @@ def _kinds(kubectl: Callable[..., str]) -> None:
         found = [each for each in conditions if each["type"] == "Established"]
         return len(found) == len(names) and all(each["status"] == "True" for each in found)
 
-    eventually(are_served)
+    wait_until(are_served, 90)
 
 
 @pytest.mark.release
@@ -120,8 +120,8 @@ def test_three_commands_of_the_guide_lead_from_nothing_to_a_watched_job(
     for program, *words in others:
         assert program == "kubectl"
         kubectl(*words)
-    eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
-    eventually(lambda: len(items(kubectl, "pods", "-l=batch.kubernetes.io/job-name")) == 2)
+    wait_until(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"}, 90)
+    wait_until(lambda: len(items(kubectl, "pods", "-l=batch.kubernetes.io/job-name")) == 2, 90)
     [agent] = [each for each in items(kubectl, "daemonsets", "-n=lockstep")
                if each["metadata"]["name"] == "lockstep-agent-gpu"]  # fmt: skip
     [container] = agent["spec"]["template"]["spec"]["containers"]

@@ -10,11 +10,11 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
+from waiting import wait_until
 
 from lockstep_cli.deploy import kubernetes
 from lockstep_cli.deploy.command import deploy
 
-from .conftest import eventually
 from .test_kubernetes_objects import EXAMPLES, LAB, TREE, write
 
 # Variants without kinds that this control plane lacks.
@@ -61,11 +61,11 @@ def test_kustomize_is_applied_by_both_ways_and_leaves_nothing(
 ) -> None:
     folder = write(values_of(name))
     kubectl("apply", "--server-side", "-k", folder)
-    eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
+    wait_until(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"}, 90)
     kubectl("delete", "--wait", "-k", folder)
     kubectl("apply", "-k", folder)
     kubectl("apply", "-k", folder)
-    eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
+    wait_until(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"}, 90)
     kubectl("delete", "--wait", "-k", folder)
     names = {
         each["metadata"]["name"] for each in items(kubectl, "clusterroles,clusterrolebindings")
@@ -82,7 +82,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_nothing(
     kubectl("label", "namespace", "lockstep", "pod-security.kubernetes.io/enforce=privileged")
     release = ("lockstep", "--namespace=lockstep")
     kubectl("helm", "install", release[0], folder, release[1], "--values", values_of(name))
-    eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
+    wait_until(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"}, 90)
     upgrade = ("helm", "upgrade", release[0], folder, release[1], "--values", values_of(name))
     kubectl(*upgrade, "--set", "cluster=east")
     [agent] = [each for each in items(kubectl, "daemonsets", "-n=lockstep", "-l=x!=y")
@@ -104,11 +104,11 @@ def test_a_missing_runtime_class_makes_no_pod_and_the_class_makes_all(
     values.write_text("components: [runtime-class]\n")
     folder = write(values)
     kubectl("apply", "--server-side", "-k", folder)
-    eventually(lambda: nodes_with_agents(kubectl) == {"cpu-1": "cpu-nodes"})
+    wait_until(lambda: nodes_with_agents(kubectl) == {"cpu-1": "cpu-nodes"}, 90)
     runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "nvidia",
                "metadata": {"name": "nvidia"}}  # fmt: skip
     kubectl("apply", "-f", "-", text=json.dumps(runtime))
-    eventually(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"})
+    wait_until(lambda: nodes_with_agents(kubectl) == GPUS | {"cpu-1": "cpu-nodes"}, 90)
     kubectl("delete", "--wait", "-k", folder)
     kubectl("delete", "runtimeclass", "nvidia")
 
@@ -155,7 +155,7 @@ def test_training_pods_are_admitted_where_podsecurity_is_restricted(
     kubectl("label", "namespace", "vision", "pod-security.kubernetes.io/enforce=restricted")
     [path] = [path for path in EXAMPLES if path.name == "job.yaml"]
     kubectl("apply", "-n=vision", "-f", path)
-    eventually(lambda: len(items(kubectl, "pods", "-n=vision")) == 2)
+    wait_until(lambda: len(items(kubectl, "pods", "-n=vision")) == 2, 90)
     job = next(each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == "Job")
     pod = job["spec"]["template"]["spec"]
     pod["volumes"][0] = {"name": "lockstep", "hostPath": {"path": "/run/lockstep"}}

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from waiting import wait_until
 
 from lockstep_cli.deploy.kubernetes import missing_keys
 
-from .conftest import call_lab, eventually
+from .conftest import call_lab
 from .test_kubernetes_lab import values_of
 from .test_kubernetes_objects import LAB, Loader, write
 
@@ -103,7 +104,7 @@ def test_the_operators_prometheus_scrapes_agents_and_ledger_with_their_credentia
         "podMonitor/lockstep/lockstep-agent/0": "scrape",
         "serviceMonitor/lockstep/lockstep-ledger/0": "reader",
     }
-    eventually(lambda: names.keys() <= scrapes().keys())
+    wait_until(lambda: names.keys() <= scrapes().keys(), 90)
     get = ("get", "secret", "prometheus-stack-tls-assets-0", "-n=monitoring", "--output=json")
     assets = json.loads(kubectl(*get))["data"]
     for name, key in names.items():
@@ -135,7 +136,7 @@ def test_the_operators_prometheus_evaluates_every_rule(
         texts = [text for each in json.loads(maps)["items"] for text in each["data"].values()]
         return [name for text in texts for name in names_of(yaml.safe_load(text)["groups"])]
 
-    eventually(lambda: sorted(taken()) == sorted(names_of(groups)))
+    wait_until(lambda: sorted(taken()) == sorted(names_of(groups)), 90)
 
 
 def test_the_operators_alertmanager_sends_a_page_to_the_pager_and_a_ticket_to_the_tickets(
@@ -146,7 +147,7 @@ def test_the_operators_alertmanager_sends_a_page_to_the_pager_and_a_ticket_to_th
     def config() -> Any:
         return _generated(kubectl, "alertmanager-stack-generated", "alertmanager.yaml.gz")
 
-    eventually(lambda: len(config().get("receivers", ())) > 1)
+    wait_until(lambda: len(config().get("receivers", ())) > 1, 90)
     path = tmp_path / "alertmanager.yaml"
     path.write_text(yaml.safe_dump(config()))
 

@@ -7,7 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+
+from waiting import wait_until
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "10"))
 _READY_SECONDS = 40.0
@@ -45,10 +48,7 @@ def killed_files(
                 server.stdin.write(f"{path}\n")
                 server.stdin.flush()
                 writer = int(server.stdout.readline())
-                deadline = time.monotonic() + _READY_SECONDS
-                while not is_readable(path):
-                    assert time.monotonic() < deadline, "the writer never began"
-                    time.sleep(0.001)
+                wait_until(partial(is_readable, path), _READY_SECONDS, pause=0.001)
                 time.sleep(chance.uniform(0, 0.03))
                 os.kill(writer, signal.SIGKILL)
                 assert server.stdout.readline() == "dead\n"

@@ -3,10 +3,10 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import Page, read_page, read_rows
@@ -110,10 +110,7 @@ def test_healthy_asynchronous_ranks_name_nobody(memory: Path, strategy: str) -> 
 def test_the_others_end_within_the_timeout_when_a_worker_dies(memory: Path, strategy: str) -> None:
     endless = f"{TINY} --steps 1000000 --timeout 5s {strategy}"
     with started(endless, num_ranks=3, folder=memory) as (ranks, log):
-        deadline = time.monotonic() + 60
-        while "step 20 " not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        wait_until(lambda: "step 20 " in log.read_text(), 60, log.read_text)
         pid = ranks[2].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -128,10 +125,7 @@ def test_the_others_end_within_the_timeout_when_a_worker_dies(memory: Path, stra
 def test_workers_of_a_server_stop_by_themselves_after_sigterm(memory: Path) -> None:
     endless = f"{TINY} --steps 1000000 {_SERVER}"
     with started(endless, num_ranks=3, folder=memory) as (ranks, log):
-        deadline = time.monotonic() + 60
-        while "step 20 " not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        wait_until(lambda: "step 20 " in log.read_text(), 60, log.read_text)
         ranks[1].terminate()
         for rank in ranks:
             rank.join(30)

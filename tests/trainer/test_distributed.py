@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
@@ -45,10 +46,7 @@ def test_ranks_whose_peer_is_gone_end_within_the_timeout(
     endless = f"{TINY} --steps 1000000 --timeout 5s --batch 4 {flags}"
     off = {"LOCKSTEP": "off"}
     with started(endless, num_ranks=num_ranks, folder=memory, environment=off) as (ranks, log):
-        deadline = time.monotonic() + 60
-        while "step 3 " not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        wait_until(lambda: "step 3 " in log.read_text(), 60, log.read_text)
         *survivors, victim = ranks
         assert victim.pid is not None
         os.kill(victim.pid, fate)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from http_servers import FakeLedger
+from waiting import wait_until
 
 from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.options import Options
@@ -22,7 +23,7 @@ from lockstep_records.files.jobs import job_folder
 from lockstep_records.page.reader import read_page
 
 from ..live_page import LivePage
-from ..running_agent import eventually, running_agent
+from ..running_agent import running_agent
 
 
 def add_event(root: Path, number: int, job: str = "job") -> None:
@@ -198,9 +199,9 @@ def test_a_running_agent_delivers_and_archives(
     delivering = replace(options, ledger=ledger.url, archive=f"file://{archive}")
     with running_agent(delivering):
         # After it come the incidents of the kernel log that affect the job.
-        eventually(lambda: ledger.ids[:1] == ["job-0"])
+        wait_until(lambda: ledger.ids[:1] == ["job-0"])
         page = archive / "jobs" / "job" / "0" / "rank-00000.page"
-        eventually(lambda: page.is_file() and read_page(page).state["steps"] == 1)
+        wait_until(lambda: page.is_file() and read_page(page).state["steps"] == 1)
     with running_agent(delivering):
         pass
     assert ledger.ids[:1] == ["job-0"]

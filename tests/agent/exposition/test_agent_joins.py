@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from waiting import wait_until
 
 from lockstep_agent.options import Options
 from lockstep_alerts.stack.servers import prometheus_config
@@ -43,13 +43,14 @@ class Prometheus:
 
     def wait_for(self, expression: str, **labels: str) -> dict[str, str]:
         """The only row of the result, once it has these labels."""
-        deadline = time.monotonic() + 60
-        while True:
-            rows = self.query(expression)
-            if len(rows) == 1 and labels.items() <= rows[0].items():
-                return rows[0]
-            assert time.monotonic() < deadline, (expression, labels, rows)
-            time.sleep(0.2)
+        rows: list[dict[str, str]] = []
+
+        def is_there() -> bool:
+            rows[:] = self.query(expression)
+            return len(rows) == 1 and labels.items() <= rows[0].items()
+
+        wait_until(is_there, 60, lambda: (expression, labels, rows), pause=0.2)
+        return rows[0]
 
 
 @pytest.fixture(name="prometheus")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
+from waiting import wait_until
 
 from lockstep_agent import program
 from lockstep_agent.collector import Reading
@@ -17,8 +18,6 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.access_control import AccessControl
 from lockstep_catalogue import agent, fabric, training
 from lockstep_catalogue.series_budget import JOB_SERIES
-
-from ..running_agent import eventually
 
 TENANT, NEIGHBOUR = 65534, 65533
 
@@ -40,7 +39,7 @@ def test_an_agent_that_can_sample_no_more_exits_and_says_why(
 
     monkeypatch.setattr(sampler, "sample", spoiled)
     sampler.start(on_end=ended.set)
-    eventually(lambda: len(ticks) > 3)
+    wait_until(lambda: len(ticks) > 3)
     assert not ended.is_set()  # one tick failed, and the next did not
     assert sampler.latest is not None
     assert b'failures_total{collector="sampler"} 1.0' in sampler.latest.text

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_agent.jobs.job_snapshot import MAX_JOBS
 from lockstep_agent.options import Options
@@ -20,7 +21,7 @@ from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
 
 from ..fake_tree import fill_procfs
 from ..live_page import LivePage
-from ..running_agent import eventually, get, running_agent
+from ..running_agent import get, running_agent
 
 TENANT, NEIGHBOUR = 65534, 65533
 MIB = 1 << 20
@@ -62,7 +63,7 @@ class Node:
             ticked = re.search(rf"^{name}\S* (\S+)$", text, re.MULTILINE)
             return ticked is not None and float(ticked[1]) > now + 0.3
 
-        eventually(is_later)
+        wait_until(is_later)
         return text
 
     def resident_bytes(self) -> int:
@@ -207,7 +208,7 @@ def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(
         attack(job)
         give(job, TENANT)
     slow_collectors_ran = time.monotonic() + 11
-    eventually(lambda: time.monotonic() > slow_collectors_ran)
+    wait_until(lambda: time.monotonic() > slow_collectors_ran)
     text = shared.scrape()
     assert series_of(text, "good") == before
     for line in text.splitlines():
@@ -255,7 +256,7 @@ def test_thousands_of_files_jobs_and_ranks_cost_their_user_and_nobody_else(share
     give(empty.parent, TENANT)
     num_cut = 302 - MAX_JOBS  # the neighbour's and the tenant's newest stay
     name = agent_metrics.JOBS_CUT.name
-    eventually(lambda: value_of(get(shared.url).text, name, 'bound="jobs"') == num_cut)
+    wait_until(lambda: value_of(get(shared.url).text, name, 'bound="jobs"') == num_cut)
     text = shared.scrape()
     assert series_of(text, "good") == before
     assert node_before == [line for line in text.splitlines() if line.startswith("lockstep_gpu_up")]

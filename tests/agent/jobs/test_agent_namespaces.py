@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
@@ -23,7 +23,6 @@ from lockstep_records.files.jobs import page_path
 from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import read_page
 
-_DEADLINE_SECONDS = 60.0
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # The shell is the first process of the namespace: with a rank in its place all would end with it.
 _SHELL = ("sh", "-c", '"$0" "$@"; sleep 600')
@@ -45,13 +44,6 @@ time.sleep(600)
 def may_unshare() -> bool:
     tool = shutil.which("unshare")
     return tool is not None and subprocess.run([*_UNSHARE, "true"], check=False).returncode == 0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def children_of(pid: int) -> list[int]:

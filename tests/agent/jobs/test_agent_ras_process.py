@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from outcomes.progress.ras_mesh import as_json, as_text
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import wait_until
 
 from lockstep_catalogue import Metric, agent, training
 
-from ..running_agent import eventually, get
+from ..running_agent import get
 from .ras_ranks import RasJob, agent_program, nccl_library
 
 pytestmark = [
@@ -56,10 +57,10 @@ def agent_as(
         process = subprocess.Popen(command, stderr=file)
     try:
         serving = re.compile(r"^serving (\S+)/metrics", re.MULTILINE)
-        eventually(lambda: serving.search(log.read_text(encoding="utf-8")) is not None)
+        wait_until(lambda: serving.search(log.read_text(encoding="utf-8")) is not None)
         match = serving.search(log.read_text(encoding="utf-8"))
         assert match
-        eventually(lambda: get(f"{match[1]}/ready").is_success)
+        wait_until(lambda: get(f"{match[1]}/ready").is_success)
         yield process.pid, match[1]
     finally:
         process.kill()

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
@@ -35,13 +34,6 @@ TIMEOUT_SECONDS = 5.0
 PROC = Path("/proc")
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
 def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path: Path) -> None:
@@ -56,10 +48,10 @@ def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path
         start_new_session=True,
     ) as launcher:
         try:
-            until(lambda: [page.state["steps"] > 10 for page in pages(root)] == [True] * 2, 60)
+            wait_until(lambda: [page.state["steps"] > 10 for page in pages(root)] == [True] * 2, 60)
             assert hang_values(agent) == {training.HUNG_RANKS: 0}
             os.kill(pages(root)[1].identity["pid"], signal.SIGSTOP)
-            until(lambda: hang_values(agent).get(training.HUNG_RANKS) == 2, 30)
+            wait_until(lambda: hang_values(agent).get(training.HUNG_RANKS) == 2, 30)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(launcher.pid, signal.SIGKILL)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from waiting import wait_until
 
 from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.options import Options
@@ -22,7 +23,7 @@ from lockstep_catalogue.incidents import HOST_INCIDENT, NIC_INCIDENT
 from lockstep_records.kernel.lines import parse_line
 
 from ..fake_tree import FIXTURES
-from ..running_agent import COMMAND, eventually, running_agent
+from ..running_agent import COMMAND, running_agent
 
 LOGS = FIXTURES / "kernel-log"
 
@@ -191,7 +192,7 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
             )
         written = min(written + 2, STORM_LINES)
     with running_agent(reading) as (_, url):
-        eventually(lambda: count_xids(httpx.get(url).text) == STORM_LINES // 3)
+        wait_until(lambda: count_xids(httpx.get(url).text) == STORM_LINES // 3)
         recent = httpx.get(url.replace("/metrics", "/events")).json()
     assert sum(incident["messages"] for incident in recent) == STORM_LINES
 

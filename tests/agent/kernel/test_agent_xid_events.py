@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_agent.collector import Tier
 from lockstep_agent.collectors.gpu.faults import GpuEvents
@@ -218,9 +219,8 @@ def test_an_agent_without_a_kernel_log_counts_by_events(
     counted = (
         f'{incident_metrics.GPU_XID_INCIDENTS.name}{{mig="",pci_bus_id="{ADDRESS}",xid="79"}} 1.0'
     )
-    deadline = time.monotonic() + 30
-    while counted not in (text := sampler.sample().text.decode()):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.2)
+    text = wait_until(
+        lambda: text if counted in (text := sampler.sample().text.decode()) else "", 30, pause=0.2
+    )
     assert f'{incident_metrics.LOG_READ.name}{{log="nvml"}} 1.0' in text
     assert json.loads(runtime.events_json)[-1]["labels"]["xid"] == "79"

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from http_servers import serving
+from waiting import wait_until
 
 from lockstep_agent.collector import Tier
 from lockstep_agent.options import Options
@@ -23,7 +24,7 @@ from lockstep_catalogue import training
 from ..in_process import refused_message
 from ..live_page import LivePage
 from ..livecheck import complaints
-from ..running_agent import COMMAND, command_line, eventually, get, running_agent
+from ..running_agent import COMMAND, command_line, get, running_agent
 
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
@@ -54,10 +55,10 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     with running_agent(options) as (_, url):
         answer = get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
-        eventually(lambda: complaints(get(url, headers=OPENMETRICS).text) == [])
+        wait_until(lambda: complaints(get(url, headers=OPENMETRICS).text) == [])
         page.step(2)
         line = f'{training.STEPS.name}{{cluster="east",job_id="job",node="node-7",rank="0"}} 3.0'
-        eventually(lambda: line in get(url).text)
+        wait_until(lambda: line in get(url).text)
         assert get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
         assert get(url.replace("/metrics", "/healthz")).text == "ok\n"
         assert "/metrics" in get(url.replace("/metrics", "/")).text

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from http_servers import Exposition, serving
+from waiting import wait_until
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.output import render, write_files
@@ -141,11 +142,13 @@ class Theatre:
         self, cluster: str, name: str, receiver: str = "pager", seconds: float = 120
     ) -> Mapping[str, Any]:
         """The first notification of a group."""
-        deadline = time.monotonic() + seconds
-        while name not in (pages := self.pages(cluster, receiver)):
-            assert time.monotonic() < deadline, (name, pages)
-            time.sleep(_POLL_SECONDS)
-        return pages[name][0]
+        found = wait_until(
+            lambda: self.pages(cluster, receiver).get(name),
+            seconds,
+            lambda: name,
+            pause=_POLL_SECONDS,
+        )
+        return found[0] if found else {}
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The result of an instant query."""

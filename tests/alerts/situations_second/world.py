@@ -6,7 +6,8 @@ Times are minutes from the begin; ``until`` is the end of the situation without 
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import product
+from typing import Any, Self
 
 from alerts.situations.fleet import Series, library
 
@@ -50,11 +51,11 @@ class World:
 
     # What every other method is made of.
 
-    def event(self, name: str, at: Minute = 0, until: Minute = FOREVER, **labels: Any) -> "World":
+    def event(self, name: str, at: Minute = 0, until: Minute = FOREVER, **labels: Any) -> Self:
         self.events.append({"event": name, "from": f"{at:g}m", "to": f"{until:g}m", **labels})
         return self
 
-    def bend(self, selector: str, action: str, at: Minute = 0, until: Minute = FOREVER) -> "World":
+    def bend(self, selector: str, action: str, at: Minute = 0, until: Minute = FOREVER) -> Self:
         segment = f"{at:g}m-{until:g}m: {action}"
         before = self.series.get(selector)
         self.series[selector] = f"{before}; {segment}" if before else segment
@@ -62,19 +63,19 @@ class World:
 
     def add(
         self, selector: str, action: str = "1", at: Minute = 0, until: Minute = FOREVER
-    ) -> "World":
+    ) -> Self:
         self.added[selector].append((at, until, action))
         return self
 
     def again(
         self, verb: str, minutes: Sequence[int], lasts: Minute, *values: Any, **named: Any
-    ) -> "World":
+    ) -> Self:
         """A method at each of a range of minutes, each time for so long."""
         for at in range(*minutes):
-            getattr(self, verb)(*values, at=at, until=at + lasts, **named)
+            getattr(self, verb)(*values, at, at + lasts, **named)
         return self
 
-    def silence(self, at: Minute) -> "World":
+    def silence(self, at: Minute) -> Self:
         """Somebody silences, for good, each alert that fires at that minute."""
         self.silences.append(at)
         return self
@@ -95,76 +96,63 @@ class World:
 
     def _running(self) -> str:
         edges = sorted({0.0, FOREVER, *(edge for absence in self.absences for edge in absence)})
-        counts = [
-            len(self.jobs) - sum(at <= begin < until for at, until in self.absences)
-            for begin in edges[:-1]
-        ]
-        spans = zip(edges, edges[1:], counts, strict=False)
-        return "; ".join(f"{begin:g}m-{end:g}m: {count}" for begin, end, count in spans)
+        away = [sum(at <= begin < until for at, until in self.absences) for begin in edges[:-1]]
+        spans = zip(edges, edges[1:], away, strict=False)
+        return "; ".join(
+            f"{begin:g}m-{end:g}m: {len(self.jobs) - gone}" for begin, end, gone in spans
+        )
 
     def scraped(self, series: list[Series]) -> list[Series]:
         """The series as this Prometheus has them: ``up`` without a cluster, two scrape jobs."""
-        if self.loses_cluster_of_up:
-            for each in series:
-                if each.labels["__name__"] == "up":
-                    each.labels.pop("cluster", None)
-        twins = [
-            Series(
-                each.labels | {"job": "pods", "instance": "10.0.0.1:9440"},
-                each.timeline,
-                each.bends,
-            )
-            for each in series
-            if self.is_scraped_twice and each.labels.get("job") == "lockstep-agent"
-        ]
-        return series + twins
+        ups = [each for each in series if each.labels["__name__"] == "up"]
+        for each in ups if self.loses_cluster_of_up else ():
+            each.labels.pop("cluster", None)
+        pods = {"job": "pods", "instance": "10.0.0.1:9440"}
+        twins = series if self.is_scraped_twice else []
+        return series + [
+            Series(each.labels | pods, each.timeline, each.bends)
+            for each in twins if each.labels.get("job") == "lockstep-agent"
+        ]  # fmt: skip
 
     # Ways in which it is scraped.
 
-    def up_without_cluster(self) -> "World":
+    def up_without_cluster(self) -> Self:
         self.loses_cluster_of_up = True
         return self
 
-    def scraped_twice(self) -> "World":
+    def scraped_twice(self) -> Self:
         self.is_scraped_twice = True
         return self
 
-    def twins(self) -> "World":
+    def twins(self) -> Self:
         """Two clusters in one store, with equal names of nodes and jobs."""
         self.like = "twin clusters"
         return self
 
-    def restored(self, at: Minute) -> "World":
+    def restored(self, at: Minute) -> Self:
         """A backup comes back: counters of ledger and jobs are those of days ago."""
         self.bend('{__name__=~"lockstep_ledger_.*_total"}', "0 again", at)
         return self.bend(f'{{__name__=~"{COUNTS}"}}', "0 again", at)
 
     # What a job does.
 
-    def stands(
-        self, name: str, at: Minute, until: Minute = FOREVER, cluster: str = ".*"
-    ) -> "World":
-        return self.event("job stands", at, until, job=name, cluster=cluster)
+    def stands(self, name: str, *when: Minute, cluster: str = ".*") -> Self:
+        return self.event("job stands", *when, job=name, cluster=cluster)
 
     def hang(
-        self,
-        name: str,
-        at: Minute,
-        until: Minute = FOREVER,
-        *,
-        timeout: Minute = 10,
-        cluster: str = ".*",
-    ) -> "World":
+        self, name: str, at: Minute, until: Minute = FOREVER, *,
+        timeout: Minute = 10, cluster: str = ".*",
+    ) -> Self:  # fmt: skip
         """No rank steps; after the time-out the agents count hung ranks and name whom they await."""
-        self.stands(name, at, until, cluster)
+        self.stands(name, at, until, cluster=cluster)
         seen = at + max(timeout, 20 * self.jobs[name]["step"] / 60)
-        return (
-            self._hung(name, "backward", at, seen, until, cluster=cluster) if seen < until else self
-        )
+        if seen < until:
+            self._hung(name, "backward", at, seen, until, cluster=cluster)
+        return self
 
     def _hung(
         self, name: str, phase: str, at: Minute, seen: Minute, until: Minute, *, cluster: str = ".*"
-    ) -> "World":
+    ) -> Self:
         own = f'job_id="{name}",cluster=~"{cluster}"'
         self.bend(f"lockstep_train_hung_ranks{{{own}}}", f"{self.gpus}", seen, until)
         if cluster != ".*":
@@ -174,80 +162,68 @@ class World:
         self.add(f"lockstep_train_hang_first_seconds{{{labels}}}", f"now - {at:g}m", seen, until)
         return self.add(f"lockstep_train_hang_missing_info{{{labels}}}", "1", seen, until)
 
-    def pause(self, name: str, state: str, at: Minute, until: Minute = FOREVER) -> "World":
+    def pause(self, name: str, state: str, at: Minute, until: Minute = FOREVER) -> Self:
         """Evaluation, checkpoint, start-up or restore: ranks are in a state, then have its time.
 
         One that ends is as long as its owner allows; one that does not is a hang for the agents.
         """
         if until == FOREVER:
             self._hung(name, state, at, at + PAUSE_TIMEOUT, until)
-        self.event("job stands", at, until, job=name)
-        self.event(
-            "ranks are in state", at, until, job=name, state=state, local_ranks=str(self.gpus)
-        )
+        self.stands(name, at, until)
+        ranks = {"state": state, "local_ranks": str(self.gpus)}
+        self.event("ranks are in state", at, until, job=name, **ranks)
         self._hold_checkpoint(name, at, until)
-        goodput = {"eval": "evaluation", "init": "startup"}.get(state, state)
-        spent = (until - at) * 60 * self.gpus
         if until < FOREVER:
-            selector = (
-                f'lockstep_train_goodput_seconds_total{{job_id="{name}",goodput="{goodput}"}}'
+            goodput = {"eval": "evaluation", "init": "startup"}.get(state, state)
+            spent = f"+{(until - at) * 60 * self.gpus:g} every 60s"
+            self.counts(
+                f'goodput_seconds_total{{goodput="{goodput}"', name, spent, until, until + 1
             )
-            self.bend(selector, f"+{spent:g} every 60s", until, until + 1)
         return self
 
-    def away(
-        self, name: str, at: Minute, until: Minute = FOREVER, *, ended: bool = False
-    ) -> "World":
+    def away(self, name: str, at: Minute, until: Minute = FOREVER, *, ended: bool = False) -> Self:
         """The job is not there: queued, preempted, or over; what begins again is a next attempt."""
         self.event("job is away", at, until, job=name)
         self.stands(name, at, until)
         self._hold_checkpoint(name, at, until)
         self.absences.append((at, until))
-        if ended:
-            state = f'node="{self.jobs[name]["nodes"][0]}",job_id="{name}"'
-            self.bend(f'lockstep_train_ranks{{{state},state="training"}}', "0", at - 1, at)
-            self.bend(f'lockstep_train_ranks{{{state},state="done"}}', f"{self.gpus}", at - 1, at)
+        node = self.jobs[name]["nodes"][0]
+        for state, ranks in {"training": 0, "done": self.gpus}.items() if ended else ():
+            self.counts(f'ranks{{node="{node}",state="{state}"', name, f"{ranks}", at - 1, at)
         return self
 
     def requeue(
         self, name: str, at: Minute, until: Minute, attempt: int = 1, *, back: int = 0
-    ) -> "World":
+    ) -> Self:
         """The job is away and goes on as another attempt, at the step of its checkpoint."""
-        self.away(name, at, until)
-        self.bend(f'lockstep_train_attempt{{job_id="{name}"}}', str(attempt), until)
-        if back:
-            self.bend(f'lockstep_train_step{{job_id="{name}"}}', f"{back} again", until)
-        return self
+        self.away(name, at, until).counts("attempt", name, str(attempt), until)
+        return self.counts("step", name, f"{back} again", until) if back else self
 
     def restarts(
         self, name: str, at: Minute, until: Minute, every: Minute, pause: Minute = 3
-    ) -> "World":
+    ) -> Self:
         """Again and again from the same checkpoint: attempts, and rework instead of progress."""
-        attempt, begin = 0, at
-        done = self.jobs[name]["done_steps"]
+        attempt, begin, job = 0, at, self.jobs[name]
         while begin < until:
             attempt += 1
-            self.requeue(name, begin, begin + pause, attempt, back=done)
+            self.requeue(name, begin, begin + pause, attempt, back=job["done_steps"])
             begin += every
-        work = f'lockstep_train_goodput_seconds_total{{job_id="{name}",goodput='
-        step = self.jobs[name]["step"]
-        self.bend(work + '"productive"}', "+0 every 60s", at, until)
-        self.bend(work + '"rework"}', f"+{0.83 * step * self.gpus:g} every {step}s", at, until)
+        rework = f"+{0.83 * job['step'] * self.gpus:g} every {job['step']}s"
+        for state, action in {"productive": "+0 every 60s", "rework": rework}.items():
+            self.counts(f'goodput_seconds_total{{goodput="{state}"', name, action, at, until)
         return self.no_checkpoints(name, at)
 
     def slow(
         self, name: str, factor: float, at: Minute, until: Minute = FOREVER, *,
         phase: str = "sync", rank: str | None = None,
-    ) -> "World":  # fmt: skip
+    ) -> Self:  # fmt: skip
         """Steps take ``factor`` times as long, in a phase of all ranks or in ``rank``'s backward."""
         own = self.jobs[name]
         step, ranks = own["step"], self.gpus
         period, extra = step * factor, step * (factor - 1)
-        of = f'job_id="{name}"'
 
-        def grow(metric: str, amount: float, labels: str = "") -> None:
-            text = f"+{amount:.6g} every {period:g}s"
-            self.bend(f"lockstep_train_{metric}{{{of}{labels}}}", text, at, until)
+        def grow(metric: str, amount: float) -> None:
+            self.counts(metric, name, f"+{amount:.6g} every {period:g}s", at, until)
 
         for metric, amount in {
             "steps_total": 1, "step": 1, "tokens_total": 8192 * ranks, "samples_total": ranks,
@@ -257,204 +233,136 @@ class World:
         }.items():  # fmt: skip
             grow(metric, amount)
         for edge in library()["lists"]["step_buckets"]:
-            grow("step_seconds_bucket", ranks * (float(edge) >= period), f',le="{edge}"')
+            grow(f'step_seconds_bucket{{le="{edge}"', ranks * (float(edge) >= period))
         for each, share in PHASES.items():
-            grow("phase_seconds_total", share * step + extra * (each == phase), f',phase="{each}"')
+            grow(f'phase_seconds_total{{phase="{each}"', share * step + extra * (each == phase))
         if rank is not None:
             for each in ("sync", "backward"):
                 own_seconds = PHASES[each] * step + extra * (each == "backward")
-                grow("phase_seconds_total", own_seconds, f',phase="{each}",rank=~"{rank}"')
+                grow(f'phase_seconds_total{{phase="{each}",rank=~"{rank}"', own_seconds)
         state = {"data": "data_wait", "sync": "communication"}.get(phase, "productive")
         for each, share in STATES.items():
             seconds = (share * step + extra * (each == state)) * ranks
-            grow("goodput_seconds_total", seconds, f',goodput="{each}"')
+            grow(f'goodput_seconds_total{{goodput="{each}"', seconds)
         if phase == "sync" and rank is None:
-            bytes_per_second = 1e11 * 0.1 * step / (0.1 * step + extra)
-            self.bend(
-                f"lockstep_train_collective_bus_bytes_per_second{{{of}}}",
-                f"{bytes_per_second:g}", at, until,
-            )  # fmt: skip
+            rate = f"{1e11 * 0.1 * step / (0.1 * step + extra):g}"
+            self.counts("collective_bus_bytes_per_second", name, rate, at, until)
         return self
 
-    def slow_all(
-        self, factor: float, at: Minute, until: Minute = FOREVER, *, phase: str
-    ) -> "World":
+    def slow_all(self, factor: float, *when: Minute, phase: str) -> Self:
         for name in self.jobs:
-            self.slow(name, factor, at, until, phase=phase)
+            self.slow(name, factor, *when, phase=phase)
         return self
 
-    def straggler(
-        self,
-        name: str,
-        at: Minute,
-        until: Minute = FOREVER,
-        *,
-        rank: str = "3",
-        factor: float = 1.6,
-    ) -> "World":
-        return self.slow(name, factor, at, until, rank=rank)
+    def straggler(self, name: str, *when: Minute, rank: str = "3", factor: float = 1.6) -> Self:
+        return self.slow(name, factor, *when, rank=rank)
 
     def no_checkpoints(
         self, name: str, at: Minute, until: Minute = FOREVER, outcome: str = ""
-    ) -> "World":
+    ) -> Self:
         """None becomes durable; with an outcome they are tried and end so."""
-        of = f'job_id="{name}"'
-        self.bend(
-            f"lockstep_train_last_durable_checkpoint_timestamp_seconds{{{of}}}", "held", at, until
-        )
-        self.bend(f'lockstep_train_checkpoints_total{{{of},outcome="ok"}}', "held", at, until)
+        self.counts("last_durable_checkpoint_timestamp_seconds", name, "held", at, until)
+        self.counts('checkpoints_total{outcome="ok"', name, "held", at, until)
         if outcome:
-            every = self.jobs[name]["checkpoint"]
-            self.bend(
-                f'lockstep_train_checkpoints_total{{{of},outcome="{outcome}"}}',
-                f"+1 every {every}s",
-                at,
-                until,
-            )
+            every = f"+1 every {self.jobs[name]['checkpoint']}s"
+            self.counts(f'checkpoints_total{{outcome="{outcome}"', name, every, at, until)
         return self
 
     def _hold_checkpoint(self, name: str, at: Minute, until: Minute) -> None:
         """None is written in a pause, and the next one not at once."""
         self.no_checkpoints(name, at, min(until + 10, FOREVER))
 
-    def never_checkpoints(self, name: str) -> "World":
+    def never_checkpoints(self, name: str) -> Self:
         return self.bend(
             f'{{__name__=~"lockstep_train_(checkpoint|last_durable).*",job_id="{name}"}}', "absent"
         )
 
-    def counts(
-        self, metric: str, name: str, action: str, at: Minute, until: Minute = FOREVER
-    ) -> "World":
-        """A metric of the job, with further matchers in braces after its name."""
+    def counts(self, metric: str, name: str, action: str, *when: Minute) -> Self:
+        """A metric of the job, with further matchers behind a brace after its name."""
         text, _, more = metric.partition("{")
-        return self.bend(
-            f'lockstep_train_{text}{{job_id="{name}"{"," + more if more else ""}}}',
-            action,
-            at,
-            until,
-        )
+        own = f'job_id="{name}"{"," + more if more else ""}'
+        return self.bend(f"lockstep_train_{text}{{{own}}}", action, *when)
 
     # What nodes and their parts do.
 
-    def lost(self, node: str, at: Minute, until: Minute = FOREVER, cluster: str = ".*") -> "World":
-        return self.event("node dies", at, until, node=node, cluster=cluster)
+    def lost(self, node: str, *when: Minute, cluster: str = ".*") -> Self:
+        return self.event("node dies", *when, node=node, cluster=cluster)
 
     def gpu(
-        self, node: str, reason: str, at: Minute = 0, until: Minute = FOREVER, *,
-        verdict: str = "degraded", gpu: int = 0,
-    ) -> "World":  # fmt: skip
+        self, node: str, reason: str, *when: Minute, verdict: str = "degraded", gpu: int = 0
+    ) -> Self:
         """The agent's verdict on a GPU, and so on its node."""
-        self.bend(
-            f'lockstep_gpu_health_info{{node="{node}",gpu="{gpu}",verdict="ok"}}',
-            "absent",
-            at,
-            until,
-        )
-        self.bend(f'lockstep_host_health_info{{node="{node}",verdict="ok"}}', "absent", at, until)
-        labels = f'node="{node}",gpu="{gpu}",uuid="GPU-{node}-{gpu}",verdict="{verdict}",gpu_reason="{reason}"'
-        self.add(f"lockstep_gpu_health_info{{{labels}}}", "1", at, until)
-        part = f'node="{node}",verdict="{verdict}",node_reason="gpu_{verdict}"'
-        return self.add(f"lockstep_host_health_info{{{part}}}", "1", at, until)
+        own = f'node="{node}",gpu="{gpu}"'
+        self.bend(f'lockstep_gpu_health_info{{{own},verdict="ok"}}', "absent", *when)
+        labels = f'{own},uuid="GPU-{node}-{gpu}",verdict="{verdict}",gpu_reason="{reason}"'
+        self.add(f"lockstep_gpu_health_info{{{labels}}}", "1", *when)
+        return self._node_is(node, verdict, f"gpu_{verdict}", *when)
+
+    def _node_is(self, node: str, verdict: str, reason: str, *when: Minute) -> Self:
+        self.bend(f'lockstep_host_health_info{{node="{node}",verdict="ok"}}', "absent", *when)
+        labels = f'node="{node}",verdict="{verdict}",node_reason="{reason}"'
+        return self.add(f"lockstep_host_health_info{{{labels}}}", "1", *when)
 
     def throttled(
-        self,
-        node: str,
-        throttle: str,
-        at: Minute = 0,
-        until: Minute = FOREVER,
-        *,
+        self, node: str, throttle: str, at: Minute = 0, until: Minute = FOREVER, *,
         reason: str = "thermal",
-    ) -> "World":
+    ) -> Self:  # fmt: skip
         """All GPUs of a node (or of those that match) are held back."""
-        names = [each for each in self.nodes() if _matches(node, each)]
-        for name in names:
-            for gpu in range(self.gpus):
-                self.gpu(name, reason, at, until, gpu=gpu)
-                labels = f'node="{name}",gpu="{gpu}",uuid="GPU-{name}-{gpu}",throttle="{throttle}"'
-                if throttle == "sw_power_cap":
-                    self.bend(
-                        f"lockstep_gpu_throttle_seconds_total{{{labels}}}",
-                        "+0.9 every 1s",
-                        at,
-                        until,
-                    )
-                else:
-                    self.added[f"lockstep_gpu_throttle_seconds_total{{{labels}}}"] = [
-                        (0, at, "3"), (at, until, "3 +0.9 every 1s"), (until, FOREVER, "held"),
-                    ]  # fmt: skip
+        names = [each for each in self.node_names if each in node.split("|")]
+        for name, gpu in product(names, range(self.gpus)):
+            self.gpu(name, reason, at, until, gpu=gpu)
+            labels = f'node="{name}",gpu="{gpu}",uuid="GPU-{name}-{gpu}",throttle="{throttle}"'
+            seconds = f"lockstep_gpu_throttle_seconds_total{{{labels}}}"
+            if throttle == "sw_power_cap":
+                self.bend(seconds, "+0.9 every 1s", at, until)
+            else:
+                hot = (at, until, "3 +0.9 every 1s")
+                self.added[seconds] = [(0, at, "3"), hot, (until, FOREVER, "held")]
         return self
 
-    def port(
-        self,
-        node: str,
-        reason: str,
-        at: Minute = 0,
-        until: Minute = FOREVER,
-        *,
-        verdict: str = "failed",
-    ) -> "World":
+    def port(self, node: str, reason: str, *when: Minute, verdict: str = "failed") -> Self:
         """The agent's verdict on the node's port mlx5_0; one that is down is not up."""
         own = f'node="{node}",device="mlx5_0"'
         if reason == "down":
-            self.bend(f"lockstep_fabric_port_up{{{own}}}", "0", at, until)
+            self.bend(f"lockstep_fabric_port_up{{{own}}}", "0", *when)
         if reason == "rate":
-            self.bend(f"lockstep_fabric_port_rate_bytes_per_second{{{own}}}", "2.5e10", at, until)
-        self.bend(f'lockstep_fabric_port_health_info{{{own},verdict="ok"}}', "absent", at, until)
+            self.bend(f"lockstep_fabric_port_rate_bytes_per_second{{{own}}}", "2.5e10", *when)
+        self.bend(f'lockstep_fabric_port_health_info{{{own},verdict="ok"}}', "absent", *when)
         labels = f'{own},port="1",verdict="{verdict}",port_reason="{reason}"'
-        self.add(f"lockstep_fabric_port_health_info{{{labels}}}", "1", at, until)
-        self.bend(f'lockstep_host_health_info{{node="{node}",verdict="ok"}}', "absent", at, until)
-        part = f'node="{node}",verdict="{verdict}",node_reason="port_{verdict}"'
-        return self.add(f"lockstep_host_health_info{{{part}}}", "1", at, until)
+        self.add(f"lockstep_fabric_port_health_info{{{labels}}}", "1", *when)
+        return self._node_is(node, verdict, f"port_{verdict}", *when)
 
     def xid(
         self, node: str, xid: int, severity: str, at: Minute, *, kind: str = "hardware"
-    ) -> "World":
+    ) -> Self:
         """The driver reports a fault of the node's first GPU."""
         number = f'node="{node}",pci_bus_id="0000:1a:00.0",mig="",xid="{xid}"'
-        self.added[f"lockstep_gpu_xid_incidents_total{{{number}}}"] = [
-            (0, at, "0"),
-            (at, FOREVER, "1"),
-        ]
+        counted = [(0.0, at, "0"), (at, FOREVER, "1")]
+        self.added[f"lockstep_gpu_xid_incidents_total{{{number}}}"] = counted
         self.add(f"lockstep_gpu_xid_last_timestamp_seconds{{{number}}}", f"{at * 60:g}", at)
         labels = f'node="{node}",xid="{xid}",xid_class="{kind}",xid_severity="{severity}",remedy="reset_gpu"'
         return self.add(f"lockstep_gpu_xid_info{{{labels}}}", "1", at)
 
-    def filer(
-        self, seconds: float, at: Minute, until: Minute = FOREVER, *, node: str = ".*"
-    ) -> "World":
+    def filer(self, seconds: float, *when: Minute, node: str = ".*") -> Self:
         """The file server answers so late; a request waits and tasks with it."""
-        own = f'node=~"{node}",operation="read"'
-        self.bend(
-            f"lockstep_host_storage_request_seconds_total{{{own}}}",
-            f"+{20 * seconds:g} every 1s",
-            at,
-            until,
-        )
-        own = f'node=~"{node}",operation="write"'
-        self.bend(
-            f"lockstep_host_storage_request_seconds_total{{{own}}}",
-            f"+{5 * seconds:g} every 1s",
-            at,
-            until,
-        )
-        return self.bend(
-            f'lockstep_host_pressure_seconds_total{{node=~"{node}",resource="io"}}',
-            "+0.5 every 1s",
-            at,
-            until,
-        )
+        for operation, requests in {"read": 20, "write": 5}.items():
+            own = f'node=~"{node}",operation="{operation}"'
+            action = f"+{requests * seconds:g} every 1s"
+            self.bend(f"lockstep_host_storage_request_seconds_total{{{own}}}", action, *when)
+        own = f'node=~"{node}",resource="io"'
+        return self.bend(f"lockstep_host_pressure_seconds_total{{{own}}}", "+0.5 every 1s", *when)
 
-    def notebook(self, node: str, gpus: int) -> "World":
+    def notebook(self, node: str, gpus: int) -> Self:
         """GPUs that belong to somebody who sits there, or has gone home."""
+        owner = 'job_id="4711",rank="",slurm_job="4711",slurm_step="",namespace="",pod="",container="",claim=""'
         for gpu in range(gpus):
             pci = (
                 f'gpu="{gpu}",uuid="GPU-{node}-{gpu}",pci_bus_id="0000:{gpu + 1}a:00.0",mig_uuid=""'
             )
-            owner = 'job_id="4711",rank="",slurm_job="4711",slurm_step="",namespace="",pod="",container="",claim=""'
             self.add(f'lockstep_gpu_owner_info{{node="{node}",{pci},{owner}}}')
         return self
 
-    def model(self, node: str, model: str) -> "World":
+    def model(self, node: str, model: str) -> Self:
         """The node's GPUs are of another model."""
         self.bend(f'lockstep_gpu_info{{node="{node}"}}', "absent")
         for gpu in range(self.gpus):
@@ -465,10 +373,6 @@ class World:
 
     def nodes(self) -> list[str]:
         return self.node_names
-
-
-def _matches(pattern: str, node: str) -> bool:
-    return node in pattern.split("|")
 
 
 def _timeline(parts: list[tuple[float, float, str]]) -> str:

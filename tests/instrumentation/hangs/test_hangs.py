@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
 from lockstep_outcomes.progress.hangs import (
@@ -95,13 +96,6 @@ dist.destroy_process_group()
 """
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.fixture(name="job", scope="module")
 def _job(request: pytest.FixtureRequest) -> Iterator[Path]:
     """Folder of a job whose one rank hangs after 20 steps, in the way that the parameter names."""
@@ -115,7 +109,9 @@ def _job(request: pytest.FixtureRequest) -> Iterator[Path]:
     job = root / "jobs" / "job-a"
     with subprocess.Popen([sys.executable, "-c", program], env=os.environ | settings) as rank:
         try:
-            wait_for(lambda: job.is_dir() and [p.phase for p in newest_pages(job)] == ["backward"])
+            wait_until(
+                lambda: job.is_dir() and [p.phase for p in newest_pages(job)] == ["backward"]
+            )
             yield job
         finally:
             rank.kill()
@@ -134,7 +130,7 @@ def _events(job: Path) -> Path:
 @pytest.mark.parametrize("job", ["asleep", "holding the lock"], indirect=True)
 def test_a_rank_that_hangs_leaves_its_stacks_even_without_the_interpreters_lock(job: Path) -> None:
     stacks = job / "0" / "rank-00000.stacks"
-    wait_for(lambda: "in stuck" in stacks.read_text())
+    wait_until(lambda: "in stuck" in stacks.read_text())
 
 
 @pytest.mark.distributed
@@ -149,7 +145,7 @@ def test_a_rank_that_hangs_is_seen_from_outside(job: Path, process: str) -> None
         find_hang(newest_pages(job), time.monotonic_ns(), HangTimeouts(step_seconds=600.0)) is None
     )
     with watch_for_hangs(job, "job-a", TIMEOUTS):
-        wait_for(lambda: read_events(job))
+        wait_until(lambda: read_events(job))
     (event,) = read_events(job)
     (rank,) = event.fields["ranks"]
     assert event.kind == "hang"
@@ -195,7 +191,7 @@ def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collecti
     command += ["--job-id", "job-a", "--dir", str(root), "--hang-timeout", "2s", str(script)]
     with subprocess.Popen(command) as launcher:
         try:
-            wait_for(lambda: hangs_of(job), seconds=50)
+            wait_until(lambda: hangs_of(job), seconds=50)
             (event,) = hangs_of(job)
             pid = read_page(job / "0" / "rank-00001.page").identity["pid"]
             os.kill(pid, signal.SIGCONT)

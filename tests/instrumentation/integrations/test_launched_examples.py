@@ -1,7 +1,6 @@
 """Examples whose packages may be missing, each under its own launcher, as the pages show them."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from waiting import free_port
 
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
@@ -27,12 +27,6 @@ PACKAGES = {
 }
 # What needs a GPU runs by a script that replaces that need.
 CPU_LAUNCHERS = {"torchtitan_metrics": Path("bench/examples/torchtitan_on_cpu.py")}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def python(*arguments: str) -> list[str]:

@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from http_servers import FakeLedger
+from waiting import wait_until
 
 from lockstep.launch.description import (
     JobDescription,
@@ -40,9 +41,7 @@ def test_without_an_agent_the_launcher_delivers_up_to_the_end_of_the_job(
     new = job(root, ledger)
     with deliver_events(new):
         add(new, "job_started")
-        deadline = time.monotonic() + 30
-        while not ledger.events and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: ledger.events, 30)
         add(new, "job_finished")
     assert [event["kind"] for event in ledger.events] == ["job_started", "job_finished"]
 
@@ -59,9 +58,7 @@ def test_what_a_launcher_could_not_send_the_next_one_of_the_node_sends(
     ledger.statuses.clear()
     with deliver_events(second):
         add(second, "job_started")
-        deadline = time.monotonic() + 30
-        while len(ledger.events) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: len(ledger.events) >= 3, 30)
     sent = [(event["job_id"], event["kind"]) for event in ledger.events]
     assert sorted(sent) == [
         ("first", "job_finished"), ("first", "job_started"), ("second", "job_started"),

@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import job_folder, newest_pages
@@ -36,11 +36,7 @@ def test_a_launcher_that_is_interrupted_blames_no_rank(tmp_path: Path) -> None:
         with subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
         ) as launcher:
-            deadline = time.monotonic() + 120
-            while not (job.is_dir() and _all_step(job)):
-                assert time.monotonic() < deadline
-                assert launcher.poll() is None
-                time.sleep(0.1)
+            wait_until(lambda: job.is_dir() and _all_step(job), 120, launcher.poll, pause=0.1)
             launcher.send_signal(signal.SIGINT)
             _, stderr = launcher.communicate(timeout=100)
         events = read_events(job)

@@ -1,10 +1,10 @@
 """The exit code of a worker is known even when another waited for it first."""
 
 import sys
-import time
 from subprocess import Popen
 
 import pytest
+from waiting import wait_until
 
 from lockstep.launch.workers import _wait_for
 
@@ -23,7 +23,5 @@ def test_an_exit_code_is_that_of_the_process(program: str, code: int) -> None:
 
 def test_an_exit_code_that_another_reaped_first_is_known() -> None:
     process = worker("raise SystemExit(3)")
-    deadline = time.monotonic() + 40
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: process.poll() is not None, 40)
     assert _wait_for(process) == 3

@@ -1,11 +1,10 @@
 """What the feed of Kubernetes tells of itself: no more than is in the ledger."""
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient
@@ -30,13 +29,6 @@ class Ledger(LedgerClient):
         return answer
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "_REPORT_SECONDS", 0.1)
@@ -49,7 +41,7 @@ def deliver(ledger: Ledger, num_events: int, num_reports: int) -> list[dict[str,
     sender = Delivery(ledger, ServerClock(), report)
     sender.put([{"id": str(number)} for number in range(num_events)])
     sender.start()
-    until(lambda: len(ledger.reports) >= num_reports)
+    wait_until(lambda: len(ledger.reports) >= num_reports)
     sender.end(5.0)
     sender.join(5.0)
     return ledger.reports

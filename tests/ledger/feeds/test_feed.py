@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 import pytest
+from waiting import wait_until
 
 from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.delivery import LedgerClient, Remembered
@@ -88,13 +89,6 @@ class Ledger(LedgerClient):
         return iter(())
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.fixture(name="ending")
 def _ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr(delivery, "_REPORT_SECONDS", 0.2)
@@ -120,7 +114,7 @@ def test_a_job_is_told_and_the_report_says_until_when(ending: threading.Event) -
     server = Server(jobs=[training], pods=[pod("p", training, begin=1), other, broken])
     ledger, begin = Ledger(), time.time()
     thread = follow(server, ledger, ending)
-    until(lambda: bool(ledger.reports) and ledger.reports[-1]["time"] >= begin)
+    wait_until(lambda: bool(ledger.reports) and ledger.reports[-1]["time"] >= begin)
     ending.set()
     thread.join(20)
     kinds = [event["kind"] for event in ledger.events]
@@ -140,14 +134,14 @@ def test_a_job_is_told_and_the_report_says_until_when(ending: threading.Event) -
 def test_the_reported_time_stands_still_while_a_kind_is_away(ending: threading.Event) -> None:
     server, ledger = Server(jobs=[job("a")], pods=[]), Ledger()
     follow(server, ledger, ending)
-    until(lambda: bool(ledger.reports))
+    wait_until(lambda: bool(ledger.reports))
     server.away.add("pods")
-    until(lambda: ledger.reports[-1]["kinds"]["pods"]["state"] == "away")
+    wait_until(lambda: ledger.reports[-1]["kinds"]["pods"]["state"] == "away")
     first, num_reports = ledger.reports[-1]["time"], len(ledger.reports)
-    until(lambda: len(ledger.reports) > num_reports)
+    wait_until(lambda: len(ledger.reports) > num_reports)
     assert ledger.reports[-1]["time"] == first
     server.away.clear()
-    until(lambda: ledger.reports[-1]["time"] > first)
+    wait_until(lambda: ledger.reports[-1]["time"] > first)
 
 
 def test_of_one_namespace_nothing_else_is_followed(ending: threading.Event) -> None:
@@ -157,7 +151,7 @@ def test_of_one_namespace_nothing_else_is_followed(ending: threading.Event) -> N
     pods[1]["metadata"]["namespace"] = "elsewhere"
     ledger = Ledger()
     follow(Server(jobs=[inside, outside], pods=pods), ledger, ending, "team-a")
-    until(lambda: bool(ledger.reports))
+    wait_until(lambda: bool(ledger.reports))
     assert [event["kind"] for event in ledger.events] == [
         "job_submitted", "job_started", "resources_allocated",
     ]  # fmt: skip

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 import httpx
 import yaml
+from waiting import free_port
 
 from lockstep_catalogue import feeds
 
@@ -52,12 +52,6 @@ def open_client(kubeconfig: Path) -> httpx.Client:
         verify=False,  # noqa: S501  # loopback, and the certificate is made anew for each lab
         timeout=15,
     )
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -114,7 +108,7 @@ class Stage:
         self.grant(self.read_rules())
         self.token_number, self.token_file = 0, self.folder / f"feed-token-{self.work_name}"
         self.renew_token()
-        self.ledger_port, self.work = find_free_port(), self.folder / self.work_name
+        self.ledger_port, self.work = free_port(), self.folder / self.work_name
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir()
         for name, text in TOKENS.items():

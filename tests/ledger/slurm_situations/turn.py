@@ -3,12 +3,13 @@
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from waiting import free_port
 
 from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
 from .scenario import Situation
@@ -43,7 +44,7 @@ class Turn:
     def text(self, template: str) -> str:
         """The template with what stands for its names."""
         if "{port}" in template and not self.port:
-            self.port = _free_port()
+            self.port = free_port()
         stem = re.sub(r"\W", "-", self.name)
         values = {
             **self.ids, "train": f"{sys.executable} {TRAIN}", "script": str(TRAIN),
@@ -194,9 +195,3 @@ class Turn:
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from waiting import wait_until
 
 from lockstep_catalogue.ledger import JOBS_FINISHED, REQUEUES
 from lockstep_ledger.command import ledger as command
@@ -97,10 +98,8 @@ def query(client: httpx.Client, expression: str) -> float:
 
 
 def wait_for(client: httpx.Client, expression: str, least: float) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not query(client, expression) >= least:
-        assert time.monotonic() < deadline, f"{expression} stays below {least}"
-        time.sleep(0.25)
+    wait_until(lambda: query(client, expression) >= least, DEADLINE_SECONDS,
+               lambda: f"{expression} stays below {least}", pause=0.25)  # fmt: skip
 
 
 @pytest.mark.server

@@ -12,6 +12,7 @@ import pytest
 from postgres_server import PostgresServer
 from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
+from waiting import wait_until
 
 from lockstep_catalogue.ledger import JOBS, JOBS_FINISHED, LEADS, SLO_EVENTS
 from lockstep_ledger.store import writer as store_writer
@@ -230,15 +231,6 @@ def test_intake_goes_on_after_postgresql_was_killed(own_postgres: PostgresServer
         wait_until(lambda: parts.writer.leads and parts.writer.inbox_size == 0)
         assert client.get("/ready").text == "ok: this ledger leads\n"
     assert_whole(own_postgres.dsn, stories)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = threading.Event()
-    timer = threading.Timer(30, deadline.set)
-    timer.start()
-    while not condition():
-        assert not deadline.wait(0.1)
-    timer.cancel()
 
 
 def test_a_read_only_store_is_said_and_a_writable_one_is_taken_up(

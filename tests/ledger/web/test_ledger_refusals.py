@@ -1,9 +1,9 @@
 """Hostile requests to the running service: each is refused in one sentence."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
+from waiting import wait_until
 
 from ..service import LedgerProcess
 from ..stories import delivery
@@ -141,10 +141,6 @@ def test_every_answer_has_the_headers_that_keep_other_pages_out(ledger: LedgerPr
 
 def test_no_path_forges_a_line_of_the_log(ledger: LedgerProcess) -> None:
     send(ledger.port, bad("GET", "/%0Alockstep%20ledger:%20invented%1b[31m", LOCAL, AS_READER))
-    deadline = time.monotonic() + 10
-    while not any("invented" in line for line in ledger.lines):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    [line] = [line for line in ledger.lines if "invented" in line]
+    [line] = wait_until(lambda: [line for line in ledger.lines if "invented" in line], 10)
     assert line.startswith("lockstep ledger: level=INFO method=GET path='/\\nlockstep")
     assert "\x1b" not in line

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from sample_pages import write_step
+from waiting import wait_until
 
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.lock import PageLock, holder_of
@@ -23,8 +24,6 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 
 from ..killed_writers import killed_files
 
-_DEADLINE_SECONDS = 60.0
-_POLL_SECONDS = 0.02
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child")
 _RANK = """
 import os, sys, time
@@ -39,13 +38,6 @@ if "worker" in sys.argv:
 path.with_suffix(".ready").write_text(str(os.getpid()))
 time.sleep(600)
 """
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(_POLL_SECONDS)
 
 
 def may_unshare() -> bool:
@@ -233,10 +225,7 @@ def hammering(path: Path) -> Iterator[None]:
     program = f"from sample_pages import hammer; hammer({str(path)!r})"
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2]) as writer:
         try:
-            deadline = time.monotonic() + 40
-            while not readable(path):
-                assert time.monotonic() < deadline, "the writer never began"
-                time.sleep(0.001)
+            wait_until(lambda: readable(path), 40, pause=0.001)
             yield
         finally:
             writer.kill()

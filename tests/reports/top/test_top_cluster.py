@@ -15,7 +15,7 @@ from lockstep_reports.top.cluster import ClusterSnapshot, ClusterSource
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> ClusterSnapshot:
     world = World({name: {"count": 2} for name in "ABC"}, idle=1)
-    world.hang("B", 20).straggler("C", at=20)
+    world.hang("B", 20).straggler("C", 20)
     series = build(world.situation("cluster", 1), 60.0, 3600.0)
     with (
         prometheus(tmp_path_factory.mktemp("prometheus")) as url,

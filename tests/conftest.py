@@ -22,10 +22,7 @@ _ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(_ROOT / folder) for folder in ("tests", "bench", "docs")]
 pytest_plugins = ("http_servers",)
 
-PROGRAMS = {
-    "server": ("prometheus", "amtool"),
-    "promtool": ("promtool", "amtool"),
-}
+PROGRAMS = {"server": ("prometheus", "amtool"), "promtool": ("promtool", "amtool")}
 # Seconds by file of tests, as `make durations` records them; those under a second are left out.
 DURATIONS = Path(__file__).parent / "durations.json"
 QUICK_SECONDS = 2.0  # of a file of tests that `make test-quick` runs

@@ -201,10 +201,7 @@ def main() -> None:
     options = parser.parse_args()
     print("| seed | false pages | faults told once, rightly and in time | seconds |")
     print("| --- | --- | --- | --- |")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(os.cpu_count()) as processes,
-    ):
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(os.cpu_count()) as processes:
         paging = shipped(60, Path(folder))
         for seed in range(options.seed, options.seed + options.months):
             begin, month = time.monotonic(), Month()

@@ -72,12 +72,7 @@ def alternate_bare_and_watched(
 
 
 def run_pairs(
-    bare: Loop,
-    watched: Loop,
-    *,
-    pairs: int,
-    num_steps: int,
-    pause_seconds: float = 0.0,
+    bare: Loop, watched: Loop, *, pairs: int, num_steps: int, pause_seconds: float = 0.0
 ) -> list[Pair]:
     """(bare, watched) in microseconds a step, the first pair thrown away; which goes first changes.
 

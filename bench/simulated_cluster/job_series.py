@@ -9,11 +9,7 @@ from itertools import product
 import numpy as np
 
 from lockstep_catalogue import METRICS, Endpoint, Kind, Metric, metrics_of, training
-from lockstep_catalogue.labels import (
-    GOODPUT,
-    KIND,
-    STATE,
-)
+from lockstep_catalogue.labels import GOODPUT, KIND, STATE
 from lockstep_catalogue.vocabulary import PHASE_STATES
 
 from .cluster import CLUSTER_NAME, GPUS, Cluster, Flags, Job, Values

@@ -14,12 +14,7 @@ from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict
 
-PHASES = {
-    "loader": "data",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-}
+PHASES = {"loader": "data", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
 _NAME_NOBODY = {"nobody", "workload", "unknown", "in_turns", "planned", "rare"}
 _NUM_STEPS = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
 

@@ -193,10 +193,7 @@ def register(attack: Attack) -> None:
 
 
 def attack(
-    surface: str,
-    *,
-    seconds: float = TICK_SECONDS,
-    judge: Judge | None = None,
+    surface: str, *, seconds: float = TICK_SECONDS, judge: Judge | None = None
 ) -> Callable[[Act], Act]:
     """Enters a function of the attacker into the table; its docstring says what it does."""
 

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from writers.coverage import (
-    alerts_of,
-    alerts_of_failure,
-    deadlines,
-    indicators_of,
-    render,
-)
+from writers.coverage import alerts_of, alerts_of_failure, deadlines, indicators_of, render
 from writers.readers import panels_of, readers, rules, rules_of, unread_records
 from writers.requirements import FAILURES, MEASURES, Failure, Measure
 

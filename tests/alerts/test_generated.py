@@ -101,9 +101,7 @@ def test_a_stale_file_is_named_and_not_written(tmp_path: Path) -> None:
     assert (tmp_path / RULES_FILE).read_text(encoding="utf-8") == "old"
 
 
-def test_links_that_lead_nowhere_from_a_mail_are_named_with_their_settings(
-    tmp_path: Path,
-) -> None:
+def test_links_that_lead_nowhere_from_a_mail_are_named_with_their_settings(tmp_path: Path) -> None:
     command = ["generate", "--out", str(tmp_path), "--runbook-base", "https://books/"]
     some = CliRunner().invoke(alerts, command)
     assert "links in pages are relative; give --dashboard-base an address" in some.stderr

@@ -63,10 +63,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
     symptoms = read_spec(spec_path()).condition_alerts
-    assert [alert.name for alert in symptoms][:2] == [
-        "JobNotProgressing",
-        "JobLosing",
-    ]
+    assert [alert.name for alert in symptoms][:2] == ["JobNotProgressing", "JobLosing"]
     assert isinstance(symptoms[0].condition, JobNotProgressing)
 
 
@@ -80,26 +77,14 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "window: 10m",
-            "windows: 10m",
-            r"windows '10m': unknown key; did you mean window\? ",
-        ),
+        ("window: 10m", "windows: 10m", r"windows '10m': unknown key; did you mean window\? "),
         ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of .*not_finite,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s or 2 scrapes"),
         ("window: 10m", "window: 0 scrapes", r"window: '0 scrapes' is not a duration"),
-        (
-            "window: 10m",
-            "window: 59s",
-            r"'59s': holds fewer than 4 scrapes, one every 15s",
-        ),
+        ("window: 10m", "window: 59s", r"'59s': holds fewer than 4 scrapes, one every 15s"),
         ("window: 10m", "window: 10m\n    for: 10s", r"for '10s': holds fewer than 1 scrapes"),
-        (
-            "interval: 15s",
-            "interval: 90s",
-            r"scrape_interval '90s': .* choose 1s to 1m",
-        ),
+        ("interval: 15s", "interval: 90s", r"scrape_interval '90s': .* choose 1s to 1m"),
         ("interval: 15s", "interval: 15", r"scrape_interval 15: write a duration such as 15s"),
         ("interval: 15s", "interval: 2.5s", r"scrape_interval '2.5s': "),
         ("window: 10m", "window: 10min", r"window: '10min' is not a duration"),

@@ -227,10 +227,7 @@ def find_all() -> list[str]:
     """One line for each finding in the repository."""
     full = {
         str(folder.relative_to(REPOSITORY)): number
-        for root in (
-            *COMPONENTS,
-            *(REPOSITORY / name for name in OTHER_FOLDERS),
-        )
+        for root in (*COMPONENTS, *(REPOSITORY / name for name in OTHER_FOLDERS))
         for folder, number in find_full_folders(root)
     }
     crowded = [f"{name} has {full[name]} entries" for name in full]

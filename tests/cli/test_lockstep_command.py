@@ -67,14 +67,7 @@ def test_help_lists_every_command_with_its_sentence_and_loads_no_component() -> 
     assert not {name.partition(".")[0] for name in modules} & {*rooms, "torch", "numpy"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("nosuch",),
-        ("--nosuch",),
-        ("demo", "--out", __file__),
-    ],
-)
+@pytest.mark.parametrize("arguments", [("nosuch",), ("--nosuch",), ("demo", "--out", __file__)])
 def test_bad_input_ends_in_one_sentence_and_exit_status_two(arguments: tuple[str, ...]) -> None:
     done = lockstep(*arguments)
     assert (done.returncode, done.stdout) == (2, "")

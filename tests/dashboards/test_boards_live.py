@@ -127,10 +127,7 @@ def write_config(folder: Path, agent_port: int) -> Path:
         ).items()
     ]
     (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "r", "rules": rules}]}))
-    scrape = {
-        "job_name": "agent",
-        "static_configs": [{"targets": [f"127.0.0.1:{agent_port}"]}],
-    }
+    scrape = {"job_name": "agent", "static_configs": [{"targets": [f"127.0.0.1:{agent_port}"]}]}
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],

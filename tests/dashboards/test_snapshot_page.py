@@ -25,11 +25,7 @@ from lockstep_dashboards.panel import (
     View,
 )
 from lockstep_dashboards.scope import Scope
-from lockstep_dashboards.snapshot.page import (
-    PageOptions,
-    board_page,
-    page_content,
-)
+from lockstep_dashboards.snapshot.page import PageOptions, board_page, page_content
 from lockstep_dashboards.snapshot.views import Drawing, draw, scale_of, series_styles, value_text
 from lockstep_records.text.durations import parse_time
 

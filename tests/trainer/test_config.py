@@ -114,10 +114,7 @@ def test_a_file_gives_the_values_that_flags_leave_out(tmp_path: Path) -> None:
         ("[steps]\nx = 1", "steps is {'x': 1}; give a whole number"),
         ("learning_rate = 'high'", "learning_rate is 'high'; give a number"),
         ("steps =", "the text is not TOML"),
-        (
-            "timeout = 60",
-            "timeout is 60; write a whole number and ms, s, m, h or d",
-        ),
+        ("timeout = 60", "timeout is 60; write a whole number and ms, s, m, h or d"),
     ],
 )
 def test_an_invalid_file_is_refused_with_its_key(tmp_path: Path, text: str, sentence: str) -> None:

@@ -127,10 +127,7 @@ def print_verdicts(
 @click.option("--busy", default=0, show_default=True, help="Busy processes beside it.")
 @click.option("--keep", type=_FOLDER, help="Folder in which to keep the runs.")
 def main(  # click gives them by name
-    names: tuple[str, ...],
-    faults: tuple[str, ...],
-    busy: int,
-    keep: Path | None,
+    names: tuple[str, ...], faults: tuple[str, ...], busy: int, keep: Path | None
 ) -> None:
     """Print the tables."""
     os.environ["START_METHOD"] = "fork"  # of the scripts that start their ranks themselves

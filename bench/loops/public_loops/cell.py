@@ -19,14 +19,7 @@ from typing import Any
 import torch
 
 from public_loops.injection import Injection, make_tracks
-from public_loops.plan import (
-    ENDS,
-    FROM_SHARE,
-    LOOPS,
-    STOP_EVERY_SECONDS,
-    STOPPED_SECONDS,
-    Loop,
-)
+from public_loops.plan import ENDS, FROM_SHARE, LOOPS, STOP_EVERY_SECONDS, STOPPED_SECONDS, Loop
 
 JOB_ID = "loop"
 _MAX_SECONDS = 100.0

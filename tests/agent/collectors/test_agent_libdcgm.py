@@ -149,8 +149,7 @@ def test_a_lost_engine_is_logged_once_and_tried_again_after_a_minute(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "reason"),
-    [("count", 0, "supports 0 GPUs"), ("count", 99, "supports 99 GPUs")],
+    ("key", "value", "reason"), [("count", 0, "supports 0 GPUs"), ("count", 99, "supports 99 GPUs")]
 )
 def test_an_engine_without_gpus_is_closed(
     engine: FakeEngine, library: Path, key: str, value: int, reason: str

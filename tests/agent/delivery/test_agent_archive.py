@@ -37,9 +37,7 @@ def test_a_reader_of_the_archive_sees_the_complete_old_page_during_a_copy(
     assert [path for path in (tmp_path / "jobs").rglob("*") if path.is_file()] == [copy]
 
 
-def test_a_job_is_noted_as_archived_when_it_has_ended_and_every_file_is_copied(
-    root: Path,
-) -> None:
+def test_a_job_is_noted_as_archived_when_it_has_ended_and_every_file_is_copied(root: Path) -> None:
     files = fsspec.filesystem("memory")
     copier = Copier(root, files, "/noted")
     page = LivePage(root)

@@ -89,11 +89,7 @@ def test_a_later_slow_step_replaces_the_exemplar_and_hostile_ones_are_left_out(
     sampler = Sampler(CollectorRuntime(options), 1.0)
     slow_step(page, 0, 0, seconds=0.9)
     assert [s.exemplar.value for s in buckets(sampler.sample().openmetrics.decode())] == [0.9]  # type: ignore[union-attr]  # chosen for having one
-    hostile: tuple[dict[str, float], ...] = (
-        {},
-        {"seconds": float("nan")},
-        {"seconds": -1.0},
-    )
+    hostile: tuple[dict[str, float], ...] = ({}, {"seconds": float("nan")}, {"seconds": -1.0})
     for number, attributes in enumerate(hostile, start=1):
         slow_step(page, 0, number, **attributes)
     slow_step(page, 0, 4, seconds=0.91)

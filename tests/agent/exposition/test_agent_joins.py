@@ -80,9 +80,7 @@ def _prometheus(
 def write_config(folder: Path, agent: str) -> Path:
     """The shipped configuration with scrapes every second, and the agent as its target."""
     config = prometheus_config(
-        ScrapeWindows(1),
-        alertmanager="127.0.0.1:9",
-        prometheus="127.0.0.1:9",
+        ScrapeWindows(1), alertmanager="127.0.0.1:9", prometheus="127.0.0.1:9"
     )
     # What a cluster adds to its targets: the agent's labels must win over them.
     labels = {"node": "target", "pod": "the-agents-own", "namespace": "lockstep"}

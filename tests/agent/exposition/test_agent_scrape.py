@@ -18,16 +18,7 @@ from lockstep_agent.program import renderer_of
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_catalogue import (
-    Endpoint,
-    Metric,
-    agent,
-    fabric,
-    gpu,
-    incidents,
-    metrics_of,
-    training,
-)
+from lockstep_catalogue import Endpoint, Metric, agent, fabric, gpu, incidents, metrics_of, training
 
 from ..live_page import LivePage
 from ..livecheck import complaints, describe_changes

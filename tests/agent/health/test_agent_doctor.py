@@ -146,13 +146,7 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
     fleet.write_text(json.dumps({"figures": [figure(100)]}))
     for ratio, status in ((0.9, 1), (0.7, 0)):
         found = checkup.check_up(
-            None,
-            0.2,
-            options,
-            measures=True,
-            fleet=fleet,
-            slower_than_ratio=ratio,
-            output=None,
+            None, 0.2, options, measures=True, fleet=fleet, slower_than_ratio=ratio, output=None
         )
         assert found == status
         assert ("too slow" in capsys.readouterr().out) == bool(status)

@@ -81,10 +81,7 @@ BROKEN: list[tuple[Values, str]] = [
     ({(gpu.GPU_REMAP_PENDING, FIRST): 1}, "degraded remap_pending"),
     ({(gpu.GPU_RETIRED_PENDING, FIRST): 1}, "degraded retirement_pending"),
     ({(gpu.GPU_SRAM_THRESHOLD_EXCEEDED, FIRST): 1}, "failed sram_threshold"),
-    (
-        {(gpu.GPU_ECC_ERRORS, (*FIRST, "uncorrected", "volatile")): 1},
-        "degraded uncorrected_ecc",
-    ),
+    ({(gpu.GPU_ECC_ERRORS, (*FIRST, "uncorrected", "volatile")): 1}, "degraded uncorrected_ecc"),
     ({(gpu.GPU_RECOVERY_ACTION, (*FIRST, "gpu_reset")): 1}, "failed recovery_action"),
     ({(gpu.GPU_RECOVERY_ACTION, (*FIRST, "drain_p2p")): 1}, "degraded recovery_action"),
     ({(gpu.GPU_PCIE_GENERATION, FIRST): 3}, "degraded pcie_below_max"),
@@ -93,10 +90,7 @@ BROKEN: list[tuple[Values, str]] = [
     ({(gpu.NVLINK_LINKS, (*FIRST, "active")): 0}, "degraded nvlink_down"),
     ({(gpu.NVLINK_SPEED_MIN, FIRST): 20e9}, "degraded nvlink_slow"),
     ({(gpu.NVLINK_FABRIC_STATE, (*FIRST, "failed")): 1}, "failed fabric_failed"),
-    (
-        {(gpu.NVLINK_FABRIC_UNHEALTHY, (*FIRST, "route_unhealthy")): 1},
-        "degraded fabric_unhealthy",
-    ),
+    ({(gpu.NVLINK_FABRIC_UNHEALTHY, (*FIRST, "route_unhealthy")): 1}, "degraded fabric_unhealthy"),
     ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, "degraded thermal"),
     ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "sw_thermal")): 1}, "degraded thermal"),
     ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_power_brake")): 1}, "degraded power_capped"),
@@ -134,11 +128,7 @@ def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
 @pytest.mark.parametrize(
     ("fault", "seconds", "reason"),
     [
-        (
-            {NARROW: 8, (gpu.GPU_UTILIZATION, FIRST): 0.5},
-            30,
-            "pcie_below_max",
-        ),
+        ({NARROW: 8, (gpu.GPU_UTILIZATION, FIRST): 0.5}, 30, "pcie_below_max"),
         ({NARROW: 8, (gpu.GPU_UTILIZATION, FIRST): 0.49}, None, ""),
         ({(gpu.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, 60, "thermal"),
     ],

@@ -62,9 +62,7 @@ def values_of(values: Values, metric: Metric) -> dict[tuple[str, ...], float]:
     return {labels[3:]: value for (each, labels), value in values.items() if each is metric}
 
 
-def test_the_rank_outside_of_sync_is_missing_and_the_first_to_stop_is_named(
-    root: Path,
-) -> None:
+def test_the_rank_outside_of_sync_is_missing_and_the_first_to_stop_is_named(root: Path) -> None:
     for page, (phase, ago) in zip(
         stepping(root), (("sync", 300), ("backward", 299), ("sync", 298)), strict=True
     ):

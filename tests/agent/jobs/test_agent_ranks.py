@@ -288,9 +288,7 @@ def test_without_a_launcher_a_job_leaves_when_all_its_ranks_have_long_ended(root
     assert not counters(ranks.values())
 
 
-def test_a_launcher_that_wrote_no_end_is_waited_for_a_quarter_of_an_hour(
-    root: Path,
-) -> None:
+def test_a_launcher_that_wrote_no_end_is_waited_for_a_quarter_of_an_hour(root: Path) -> None:
     append_event(job_folder(root, "job"), Event(kind="job_started", job_id="job", attempt=0))
     LivePage(root).replace_identity(pid=DEAD_PID)
     ranks = RanksFixture(root)

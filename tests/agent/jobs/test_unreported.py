@@ -54,8 +54,7 @@ class Node:
 
     def write(self, kind: str, **fields: Any) -> None:
         append_event(
-            job_folder(self.root, "job"),
-            Event(kind=kind, job_id="job", attempt=0, fields=fields),
+            job_folder(self.root, "job"), Event(kind=kind, job_id="job", attempt=0, fields=fields)
         )
 
 

@@ -79,10 +79,7 @@ def test_without_a_kernel_log_the_events_are_counted(tmp_path: Path) -> None:
     node.event(79)
     node.event(94, 3, 0)
     assert node.counts() == {}
-    assert node.counts(after_seconds=2) == {
-        (ADDRESS, "", "79"): 1,
-        (ADDRESS, "03/00", "94"): 1,
-    }
+    assert node.counts(after_seconds=2) == {(ADDRESS, "", "79"): 1, (ADDRESS, "03/00", "94"): 1}
     recent = json.loads(node.counter.recent.json)
     assert [incident["facts"] for incident in recent] == [{"witness": "nvml"}] * 2
 

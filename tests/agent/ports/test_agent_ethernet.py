@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collectors.ports.ethernet import Ethernet, Net
-from lockstep_agent.sources.interfaces import (
-    KernelEthtool,
-    RecordedEthtool,
-    fastest,
-    open_ethtool,
-)
+from lockstep_agent.sources.interfaces import KernelEthtool, RecordedEthtool, fastest, open_ethtool
 from lockstep_catalogue import Metric, fabric
 from lockstep_cli.gameday.fake_node import Tree, write
 
@@ -115,9 +110,7 @@ def test_the_fastest_of_the_supported_modes_is_found() -> None:
     assert fastest((1 << 6, 0)) is None
 
 
-def test_virtual_functions_and_ip_over_infiniband_are_not_ports(
-    tmp_path: Path,
-) -> None:
+def test_virtual_functions_and_ip_over_infiniband_are_not_ports(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=0, infiniband=1, ethernet=1)
     write(tmp_path / "class" / "net" / "ens0v1" / "device" / "physfn", "-> ../../ens0np0/device")
     values = values_of(Net(str(tmp_path)))

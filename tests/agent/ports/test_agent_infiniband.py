@@ -50,10 +50,7 @@ NAMES = {
         )
     },
 }
-NOT_IN_NODE_EXPORTER = (
-    metrics.PORT_UP,
-    metrics.PORT_SATURATED,
-)
+NOT_IN_NODE_EXPORTER = (metrics.PORT_UP, metrics.PORT_SATURATED)
 
 
 def values_below(sysfs: Path) -> Values:

@@ -167,10 +167,7 @@ def replicas_differ(condition: ReplicasDiffer, timing: Timing) -> list[Case]:
         return [
             sample_node(metric, timing.appears(figure), node, job_id="j1", part_of_model="all")
             for node, value, step in zip(("n1", "n2"), fingerprints, steps, strict=True)
-            for metric, figure in (
-                (training.FINGERPRINT, value),
-                (training.FINGERPRINT_STEP, step),
-            )
+            for metric, figure in ((training.FINGERPRINT, value), (training.FINGERPRINT_STEP, step))
         ]
 
     return [

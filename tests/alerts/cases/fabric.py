@@ -1,11 +1,6 @@
 """Cases of conditions on the fabric and the storage."""
 
-from lockstep_alerts.conditions.fabric import (
-    ClusterLosing,
-    PacketsLost,
-    PortFault,
-    StorageDegraded,
-)
+from lockstep_alerts.conditions.fabric import ClusterLosing, PacketsLost, PortFault, StorageDegraded
 from lockstep_catalogue import fabric, gpu, host, recorded
 from lockstep_catalogue.metric import Metric
 

@@ -172,10 +172,7 @@ def counts(timing: Timing, slo: str, total: int, bad: Mapping[str, int]) -> list
         num_bad = bad.get(window, 0)
         events = max(num_bad, round(total * seconds / SLO_WINDOWS[PERIOD]))
         failing = (Stretch(onset, 0), Stretch(1, -num_bad), Stretch(after, 0))
-        courses = {
-            "total": steady(events, onset + after),
-            "good": growing(*failing, start=events),
-        }
+        courses = {"total": steady(events, onset + after), "good": growing(*failing, start=events)}
         series += [
             samples(
                 SLO_EVENTS,
@@ -261,7 +258,7 @@ def _job(slo: str, ratio: float, after_seconds: int) -> list[Samples]:
     share = HEALTHY["sync"] / _STEP_SECONDS / ratio
     more = {
         # The share of sync in a step that grows by it: (sync + more) / (step + more).
-        "gradient_sync": (share * _STEP_SECONDS - HEALTHY["sync"]) / (1 - share),
+        "gradient_sync": (share * _STEP_SECONDS - HEALTHY["sync"]) / (1 - share)
     }.get(slo, _STEP_SECONDS / ratio - _STEP_SECONDS)
     worse = {**HEALTHY, "sync": HEALTHY["sync"] + more}
     # One rank: a promtool case over an hour costs by the sample.

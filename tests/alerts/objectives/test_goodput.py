@@ -7,15 +7,7 @@ import pytest
 
 from lockstep_catalogue import recorded, training
 
-from ..cases.synthetic import (
-    JOB,
-    Samples,
-    Stretch,
-    growing,
-    one_rank_late,
-    samples,
-    training_job,
-)
+from ..cases.synthetic import JOB, Samples, Stretch, growing, one_rank_late, samples, training_job
 from ..test_generated import promtool
 
 
@@ -55,9 +47,7 @@ def test_waiting_for_a_straggler_is_a_goodput_state_taken_out_of_communication(
 
 
 @pytest.mark.promtool
-def test_a_job_without_groups_of_ranks_has_its_goodput_as_its_pages_tell_it(
-    tmp_path: Path,
-) -> None:
+def test_a_job_without_groups_of_ranks_has_its_goodput_as_its_pages_tell_it(tmp_path: Path) -> None:
     spent = {"productive": 3.0, "communication": 1.0}
     states = {
         "expr": f"round(sum by (goodput) ({recorded.GOODPUT_BY_STATE.name}), 0.001)",

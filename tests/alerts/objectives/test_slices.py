@@ -158,22 +158,15 @@ def expectations() -> list[dict[str, object]]:
         of_cluster(SLICES_BAD.name, "gpu_activity", 1),
         of_cluster(SLICES_TOTAL.name, "telemetry", 3),
         of_cluster(SLICES_BAD.name, "telemetry", 2),
-        query(
-            f'{OBJECTIVE.name}{{slo="telemetry"}}',
-            sample(OBJECTIVE.name, 0.99, **sloth),
-        ),
+        query(f'{OBJECTIVE.name}{{slo="telemetry"}}', sample(OBJECTIVE.name, 0.99, **sloth)),
         query(
             f'{SLO_INFO.name}{{slo="telemetry"}}',
             sample(SLO_INFO.name, 1, **sloth, sloth_objective="99", sloth_spec="lockstep/v1"),
         ),
-        query(
-            f'{TIME_PERIOD.name}{{slo="telemetry"}}',
-            sample(TIME_PERIOD.name, 7, **sloth),
-        ),
+        query(f'{TIME_PERIOD.name}{{slo="telemetry"}}', sample(TIME_PERIOD.name, 7, **sloth)),
         # Two of three jobs unseen, all of the time: 1 - (2 / 3) / 0.01.
         query(
-            f'round({BUDGET_REMAINING.name}{{slo="telemetry"}}, 0.1)',
-            sample("", -65.7, **sloth),
+            f'round({BUDGET_REMAINING.name}{{slo="telemetry"}}, 0.1)', sample("", -65.7, **sloth)
         ),
     ]
 

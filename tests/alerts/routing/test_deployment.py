@@ -142,11 +142,7 @@ def test_amtool_accepts_what_its_version_can_read(tmp_path: Path) -> None:
     [
         ("pagerduty: {", "pagerdutty: {", ":3: unknown key; did you mean pagerduty? known are pag"),
         ("routing_key_file: pagerduty", "routing_key_file: gone", ":3: routing_key_file 'gone': c"),
-        (
-            "routing_key_file: pagerduty",
-            "",
-            ":3: page[0].pagerduty: routing_key_file is missing",
-        ),
+        ("routing_key_file: pagerduty", "", ":3: page[0].pagerduty: routing_key_file is missing"),
         (
             "routing_key_file: pagerduty",
             "routing_key: R0UTE",

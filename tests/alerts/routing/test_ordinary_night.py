@@ -26,23 +26,10 @@ from lockstep_alerts.routing.time_windows import OfficeHours, TimeWindow
 from lockstep_alerts.routing.tree import OVERNIGHT
 from lockstep_alerts.shipped import one_machine_spec_path
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.stack.servers import (
-    StackOptions,
-    down,
-    read_state,
-    up,
-    wait_for,
-)
+from lockstep_alerts.stack.servers import StackOptions, down, read_state, up, wait_for
 from lockstep_catalogue import agent
 
-from ..cases.synthetic import (
-    Course,
-    Samples,
-    Stretch,
-    growing,
-    sample_node,
-    steady,
-)
+from ..cases.synthetic import Course, Samples, Stretch, growing, sample_node, steady
 
 _LONGEST_PENDING = Duration("10s")
 _LONGEST_KEEP = Duration("20s")
@@ -166,10 +153,7 @@ def playing(folder: Path, series: list[Samples]) -> Iterator[Theatre]:
     """A stack over the hurried spec that scrapes the series once a second."""
     with serving(Exporter(series)) as exporter:
         options = StackOptions(
-            folder=folder,
-            targets=(exporter.target,),
-            group_interval=Duration("10s"),
-            ports={},
+            folder=folder, targets=(exporter.target,), group_interval=Duration("10s"), ports={}
         )
         with warnings.catch_warnings():
             # The servers outlive their handles, as they outlive the command.

@@ -142,10 +142,7 @@ def through_alertmanager(
 
 
 def judge(
-    entry: Mapping[str, Any],
-    notified: Sequence[Notified],
-    scrape: float,
-    paging: Paging,
+    entry: Mapping[str, Any], notified: Sequence[Notified], scrape: float, paging: Paging
 ) -> list[str]:
     """Compare one expectation with what was notified in its time."""
     instants = _instants(entry["time"], scrape)

@@ -15,10 +15,7 @@ import pytest
 from waiting import wait_until
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
-from lockstep_outcomes.progress.hangs import (
-    HangTimeouts,
-    find_hang,
-)
+from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang
 from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
 from lockstep_records.events.event import Event, read_events
 from lockstep_records.files.jobs import newest_pages

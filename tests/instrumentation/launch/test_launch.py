@@ -9,13 +9,7 @@ import pytest
 
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
-from lockstep.launch.run import (
-    _exit_status,
-    _print_outcome,
-    _worker_environment,
-    claim_job,
-    launch,
-)
+from lockstep.launch.run import _exit_status, _print_outcome, _worker_environment, claim_job, launch
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.events.event import PREEMPTED, Event, append_event
 from lockstep_records.files.jobs import page_path
@@ -180,11 +174,7 @@ def test_the_launcher_prints_what_became_of_each_attempt_and_whom_it_blames(
 ) -> None:
     job = new_job(tmp_path)
     job.folder.mkdir(parents=True)
-    killed: dict[str, Any] = {
-        "cause": "killed",
-        "reason": "Rank 3 was killed.",
-        "cause_ranks": [3],
-    }
+    killed: dict[str, Any] = {"cause": "killed", "reason": "Rank 3 was killed.", "cause_ranks": [3]}
     raised: dict[str, Any] = {
         "cause": "exception",
         "reason": "KeyError: 'x' on rank 2.",

@@ -121,9 +121,7 @@ def test_parameters_of_other_kinds_are_left_out_and_the_rest_are_covered(
     assert page_of(root).periodic["nonfinite"]["parameters"] == 5
 
 
-def test_between_fingerprints_the_hook_calls_nothing_else(
-    monitor: lockstep.Monitor,
-) -> None:
+def test_between_fingerprints_the_hook_calls_nothing_else(monitor: lockstep.Monitor) -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
     before, called_in = watch_optimizer_steps(monitor, optimizer, every=10), list[int]()

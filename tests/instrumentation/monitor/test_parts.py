@@ -137,10 +137,7 @@ BREAKS: dict[str, tuple[str, Break]] = {
     "the judge of steps": ("anomalies", after_an_attempt),
     "the hang watch": ("hang_watch", at(f"{_WATCH}.HangWatch")),
     "the timer of hangs": ("hang_watch", at("lockstep.hangs.rank_watch.HangWatch.arm")),
-    "the worker server": (
-        "flight_recorder",
-        at("lockstep.hangs.rank_watch.start_worker_server"),
-    ),
+    "the worker server": ("flight_recorder", at("lockstep.hangs.rank_watch.start_worker_server")),
     "the file of operations": ("operations", at(f"{_WATCH}.OperationWriter")),
     "the begin of a sample": ("operations", at(f"{_OPERATIONS}.begin")),
     "the end of a sample": ("operations", at(f"{_OPERATIONS}.end")),
@@ -300,12 +297,7 @@ def test_every_part_has_a_sentence_and_thirty_ways_to_break_are_tried() -> None:
     assert len(BREAKS) >= 30
     tried = {part for part, _ in BREAKS.values()}
     # Those left out take several ranks, a GPU or numbers of the loop: tests of their own.
-    assert set(LOST) - tried == {
-        "loop_numbers",
-        "device_numbers",
-        "gradient_buckets",
-        "forks",
-    }
+    assert set(LOST) - tried == {"loop_numbers", "device_numbers", "gradient_buckets", "forks"}
 
 
 @pytest.mark.parametrize(

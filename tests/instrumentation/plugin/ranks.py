@@ -46,11 +46,7 @@ def compile_driver(*flags: str) -> Compiled:
     return compiled
 
 
-def plan_of(
-    ranks: int,
-    *operations: tuple[str, int, int, int],
-    comms: int = 1,
-) -> str:
+def plan_of(ranks: int, *operations: tuple[str, int, int, int], comms: int = 1) -> str:
     """A plan in which all ranks do these: function, count, microseconds of work and of transfer."""
     members = ",".join(map(str, range(ranks)))
     lines = [f"comm {0xC0FFEE00 + comm:#x} {members}" for comm in range(comms)]

@@ -11,10 +11,7 @@ from trainer_validation.operation_values import operation_values
 import lockstep
 from lockstep.monitor.step_watch import StepWatch
 from lockstep.recorder.device import ALLOWANCE_NS
-from lockstep_records.files.operations import (
-    FROM_PHASES,
-    ON_DEVICE,
-)
+from lockstep_records.files.operations import FROM_PHASES, ON_DEVICE
 from lockstep_records.page.reader import read_page
 from lockstep_reports.readers.pages import read_pages
 
@@ -38,9 +35,7 @@ def attached(root: Path, every: int) -> lockstep.LiveMonitor:
     return monitor
 
 
-def test_device_rows_have_the_same_operations_as_the_host_rows(
-    root: Path,
-) -> None:
+def test_device_rows_have_the_same_operations_as_the_host_rows(root: Path) -> None:
     stream, monitor = FakeStream(), attached(root, 2)
     on_fake_device(monitor, stream)
     for _ in range(9):

@@ -16,14 +16,7 @@ from lockstep.recorder.phases import CODE, FLAG, NOT_WAITING
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.reader import read_page, read_rows
 
-from ..fake_device import (
-    UNBOUNDED_NS,
-    FakeStream,
-    calls,
-    fail_from_now,
-    fake_device,
-    last_error,
-)
+from ..fake_device import UNBOUNDED_NS, FakeStream, calls, fail_from_now, fake_device, last_error
 from .recorder_fixture import RecorderFixture
 
 LAG_MS = 5.0

@@ -85,10 +85,7 @@ JOBS: dict[str, tuple[Story, Costs]] = {
         ),
         (job("j06", 2, "13 09:00", 1, L4, price_per_gpu_hour=3.0), {"CHF": 6.0}),
         (job("j07", 2, "13 09:00", 1, L4), {}),
-        (
-            job("j08", 8, "13 09:00", 1, H200, price_per_gpu_hour=9.0, currency="GBP"),
-            {"EUR": 16.8},
-        ),
+        (job("j08", 8, "13 09:00", 1, H200, price_per_gpu_hour=9.0, currency="GBP"), {"EUR": 16.8}),
         (job("moved", 1, "14 12:00", 24, A100), {"EUR": 12.0, "USD": 12.0}),
         (job("j10", 4, "13 10:00", 2.5, "h200", node=None), {"EUR": 21.0}),
     )

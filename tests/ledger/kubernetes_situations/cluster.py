@@ -191,12 +191,7 @@ class Cluster:
         ]  # fmt: skip
 
     def end_pod(
-        self,
-        name: str,
-        exit_code: int = 0,
-        reason: str = "",
-        *,
-        disruption: str = "",
+        self, name: str, exit_code: int = 0, reason: str = "", *, disruption: str = ""
     ) -> None:
         now, status = now_text(), self.read("Pod", name)["status"]
         states = [each["state"].get("running", {}) for each in status.get("containerStatuses", [])]

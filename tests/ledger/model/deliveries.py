@@ -85,8 +85,7 @@ def all_orders(messages: Sequence[Message], every: int) -> list[Step]:
     origin = {"version": 1, "cluster": CLUSTER, "node": ""}
     return [
         Deliver(
-            batch={**origin, "events": events[first : first + MAX_EVENTS]},
-            received=end + position,
+            batch={**origin, "events": events[first : first + MAX_EVENTS]}, received=end + position
         )
         for position, events in enumerate(zip(*renamed, strict=True))
         for first in range(0, len(events), MAX_EVENTS)

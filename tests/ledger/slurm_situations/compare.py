@@ -7,14 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .lab import NODES
-from .scenario import (
-    PLAIN,
-    Expected,
-    ExpectedJob,
-    ExpectedNode,
-    ExpectedText,
-    Situation,
-)
+from .scenario import PLAIN, Expected, ExpectedJob, ExpectedNode, ExpectedText, Situation
 from .turn import Turn
 
 _TEXTS = ("outcome", "failure_class", "cause", "queue", "project", "user")

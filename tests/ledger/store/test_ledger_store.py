@@ -15,11 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_ledger.merge.outcome import SettleTimeouts
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
-from lockstep_ledger.store.database import (
-    StoreError,
-    open_store,
-    writer_lock,
-)
+from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.job_states import JobState
 from lockstep_ledger.store.tables import events, jobs
 from lockstep_ledger.store.transaction import Submission

@@ -269,9 +269,7 @@ def test_of_many_attempts_the_last_ones_are_listed(memory: Path) -> None:
     assert [path.name for path in list_attempts(memory, limit=3)] == ["9", "10", "11"]
 
 
-def test_of_a_file_of_events_beyond_the_bound_the_first_and_the_last_are_read(
-    memory: Path,
-) -> None:
+def test_of_a_file_of_events_beyond_the_bound_the_first_and_the_last_are_read(memory: Path) -> None:
     append_event(memory, Event(kind="job_started", job_id="job", attempt=0))
     path = memory / "events.jsonl"
     with path.open("ab") as file:

@@ -135,9 +135,7 @@ def test_a_folder_in_the_place_of_an_attempt_that_is_a_link_takes_no_page(memory
         _write_page(page)
 
 
-def test_the_folder_of_a_job_is_not_writable_for_others_whatever_the_umask_is(
-    memory: Path,
-) -> None:
+def test_the_folder_of_a_job_is_not_writable_for_others_whatever_the_umask_is(memory: Path) -> None:
     umask = os.umask(0)
     try:
         create_job_folder(memory / "jobs" / "launched")

@@ -40,8 +40,7 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 
 
 @pytest.mark.parametrize(
-    "job_id",
-    ["", ".", "..", ".hidden", "-x", "a/b", "../a", "a b", "a\n", "a\0", "ä", "J" * 101],
+    "job_id", ["", ".", "..", ".hidden", "-x", "a/b", "../a", "a b", "a\n", "a\0", "ä", "J" * 101]
 )
 def test_what_cannot_be_a_folder_or_a_label_is_no_job_id(job_id: str) -> None:
     with pytest.raises(ValueError, match="must be 1 to 100 letters") as caught:

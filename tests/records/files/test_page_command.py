@@ -76,10 +76,7 @@ def truncate(page: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (
-            other_version,
-            f"format version 10, this reader wants {VERSION}",
-        ),
+        (other_version, f"format version 10, this reader wants {VERSION}"),
         (truncate, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],

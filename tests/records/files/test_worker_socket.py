@@ -29,10 +29,7 @@ ENTRIES = EMPTY | {"entries": [{"record_id": 3}]}
     ],
 )
 def test_a_dump_counts_where_it_holds_collectives_and_an_empty_one_is_said_to_be(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    answers: dict[str, object],
-    expected: object,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, answers: dict[str, object], expected: object
 ) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the library's name

@@ -79,9 +79,7 @@ def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool)
 
 
 @pytest.mark.parametrize("factor", [0, 1])
-def test_a_page_of_unknown_age_or_created_after_its_first_step_adds_no_startup(
-    factor: int,
-) -> None:
+def test_a_page_of_unknown_age_or_created_after_its_first_step_adds_no_startup(factor: int) -> None:
     steps = with_page_age(SyntheticJob().steps(), 30.0)
     created = factor * (float(steps.start[2, 0]) + 5.0)  # 0 is unknown
     members = [
@@ -115,9 +113,7 @@ def test_time_between_rows_is_unknown_and_phases_beyond_the_clock_make_none_nega
 
 
 @pytest.mark.parametrize("factor", [1, 1000])
-def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
-    factor: int,
-) -> None:
+def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(factor: int) -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
     _, (episode,) = judge(steps, score(steps))[:2]
     costly = replace(episode, lost_by_step=episode.lost_by_step * factor)

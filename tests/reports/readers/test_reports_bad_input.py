@@ -176,11 +176,7 @@ def test_a_clock_that_jumps_changes_no_verdict_of_pages(
     steps = SyntheticJob(slow=slow).steps()
     shift = np.zeros_like(steps.start)
     shift[2, 120:] = jump
-    jumped = replace(
-        steps,
-        start=steps.start + shift,
-        last_arrival=steps.last_arrival + shift,
-    )
+    jumped = replace(steps, start=steps.start + shift, last_arrival=steps.last_arrival + shift)
     before, after = judge(steps, score(steps))[0], judge(jumped, score(jumped))[0]
     assert (before.kind, before.ranks, before.phase) == (after.kind, after.ranks, after.phase)
     assert before.ranks == tuple(slow_rank.rank for slow_rank in slow)

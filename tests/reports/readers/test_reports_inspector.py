@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from ..report_command import report_json, reported, run_report
-from .inspector_files import (
-    DATA_PARALLEL,
-    OVERLAPPED,
-    TENSOR_AND_DATA,
-    InspectedJob,
-    Planned,
-)
+from .inspector_files import DATA_PARALLEL, OVERLAPPED, TENSOR_AND_DATA, InspectedJob, Planned
 
 
 def late(

@@ -171,9 +171,7 @@ def test_the_residual_is_what_no_offset_explains_and_its_tail_is_told_beside_it(
     ("count", "spacing", "is_measured"), [(90, 1.5, True), (89, 1.5, False), (90, 0.9, False)]
 )
 def test_a_drift_needs_thirty_collectives_in_each_third_and_a_minute_between_them(
-    count: int,
-    spacing: float,
-    is_measured: bool,
+    count: int, spacing: float, is_measured: bool
 ) -> None:
     time = np.arange(count, dtype=np.float64) * spacing
     assert drift_of(time, 1e-4 * time) == (pytest.approx(1e-4) if is_measured else None)

@@ -1,7 +1,4 @@
-"""Accelerate without a Trainer: prepared objects, and micro-batches that it counts.
-
-torchrun --nproc-per-node 2 accelerated.py
-"""
+"""Accelerate without a Trainer: prepared objects, and micro-batches that it counts."""
 
 import torch
 from accelerate import Accelerator

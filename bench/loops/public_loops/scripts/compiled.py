@@ -1,7 +1,4 @@
-"""A model under DDP and ``torch.compile``.
-
-torchrun --nproc-per-node 2 compiled.py
-"""
+"""A model under DDP and ``torch.compile``."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""A generator against a discriminator: two models, two optimizers, three backwards in a step.
-
-torchrun --nproc-per-node 2 dcgan.py
-"""
+"""A generator against a discriminator: two models, two optimizers, three backwards in a step."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""A tutorial's Trainer under torchrun: a small model, quick steps, snapshots by rank 0.
-
-torchrun --nproc-per-node 2 ddp_torchrun.py
-"""
+"""A tutorial's Trainer under torchrun: a small model, quick steps, snapshots by rank 0."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""An engine that owns model, optimizer and gradients, with ``backward`` and ``step``, as DeepSpeed.
-
-torchrun --nproc-per-node 2 engine.py
-"""
+"""An engine of model, optimizer and gradients with ``backward`` and ``step``, as DeepSpeed."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Fabric with a training step of the model's own, which the optimizer calls as a closure.
-
-torchrun --nproc-per-node 2 fabric_closure.py
-"""
+"""Fabric with a training step of the model's own, which the optimizer calls as a closure."""
 
 import torch
 from lightning.fabric import Fabric

@@ -1,7 +1,4 @@
-"""A transformer sharded by FSDP2, layer by layer, with clipping and a checkpoint by DCP.
-
-torchrun --nproc-per-node 2 fsdp2.py
-"""
+"""A transformer sharded by FSDP2, layer by layer, with clipping and a checkpoint by DCP."""
 
 import torch
 import torch.distributed as dist

@@ -1,7 +1,4 @@
-"""FSDP2 over replicas of two tensor-parallel ranks each, on a mesh of 2 x 2.
-
-torchrun --nproc-per-node 4 fsdp2_tensor_parallel.py
-"""
+"""FSDP2 over replicas of two tensor-parallel ranks each, on a mesh of 2 x 2."""
 
 import torch
 import torch.distributed as dist

@@ -1,7 +1,4 @@
-"""The Trainer of transformers with a small GPT-2, evaluations and the callback.
-
-torchrun --nproc-per-node 2 hf_trainer.py
-"""
+"""The Trainer of transformers with a small GPT-2, evaluations and the callback."""
 
 import torch
 from torch.utils.data import Dataset

@@ -1,7 +1,4 @@
-"""An image classifier: loader workers, a validation each epoch, a schedule, checkpoints.
-
-torchrun --nproc-per-node 2 imagenet.py
-"""
+"""An image classifier: loader workers, a validation each epoch, a schedule, checkpoints."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,4 @@
-"""DDP under ``Join``: the ranks have unequally many batches, and who has none left shadows.
-
-torchrun --nproc-per-node 3 join_uneven.py
-"""
+"""DDP under ``Join``: the ranks have unequally many batches, and who has none left shadows."""
 
 import torch
 import torch.distributed as dist

@@ -1,7 +1,4 @@
-"""Lightning's Trainer with a module of one's own, a validation and the callback.
-
-torchrun --nproc-per-node 2 lightning_fit.py
-"""
+"""Lightning's Trainer with a module of one's own, a validation and the callback."""
 
 import torch
 from lightning.pytorch import LightningModule, Trainer

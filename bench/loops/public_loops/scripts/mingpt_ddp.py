@@ -1,7 +1,4 @@
-"""A GPT trained by a Trainer class: a DataLoader with workers, autocast, snapshots, a test epoch.
-
-torchrun --nproc-per-node 4 mingpt_ddp.py
-"""
+"""A GPT trained by a Trainer class: a DataLoader with workers, autocast, snapshots, tests."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,4 @@
-"""A GPT on characters: batches cut from a token array, micro-steps, an evaluation by rank 0 only.
-
-torchrun --nproc-per-node 2 nanogpt.py
-"""
+"""A GPT on characters: batches cut from a token array, micro-steps, an evaluation by rank 0."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""Two stages that send activations and gradients to one another by isend and irecv.
-
-torchrun --nproc-per-node 2 own_pipeline.py
-"""
+"""Two stages that send activations and gradients to one another by isend and irecv."""
 
 from typing import Any
 

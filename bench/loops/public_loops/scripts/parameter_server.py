@@ -1,7 +1,4 @@
-"""Asynchronous workers and a parameter server over torch's RPC: rank 0 serves, the others train.
-
-torchrun --nproc-per-node 4 parameter_server.py
-"""
+"""Asynchronous workers and a parameter server over torch's RPC: rank 0 serves, the others train."""
 
 import os
 import threading

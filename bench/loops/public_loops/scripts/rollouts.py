@@ -1,7 +1,4 @@
-"""A policy that plays before it learns: rollouts without gradients, gradients averaged by hand.
-
-torchrun --nproc-per-node 2 rollouts.py
-"""
+"""A policy that plays before it learns: rollouts without gradients, gradients averaged by hand."""
 
 import torch
 import torch.distributed as dist

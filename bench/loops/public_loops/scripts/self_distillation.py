@@ -1,7 +1,4 @@
-"""A student against a moving average of itself; a generator of pairs takes the loader's place.
-
-torchrun --nproc-per-node 2 self_distillation.py
-"""
+"""A student against a moving average of itself; a generator of pairs takes the loader's place."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,4 @@
-"""An optimizer of one's own that holds a part of the state a rank, with asynchronous collectives.
-
-torchrun --nproc-per-node 2 sharded_optimizer.py
-"""
+"""An optimizer of its own that holds a part of the state a rank, with asynchronous collectives."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,4 @@
-"""A trainer around FSDP2: an iterator of batches, accumulation, a metrics processor, a schedule.
-
-torchrun --nproc-per-node 2 torchtitan_like.py
-"""
+"""A trainer around FSDP2: an iterator of batches, accumulation, a metrics processor, a schedule."""
 
 import time
 from collections.abc import Iterator

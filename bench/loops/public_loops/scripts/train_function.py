@@ -1,7 +1,4 @@
-"""A function that a driver runs in workers, with its configuration and reports, as Ray Train does.
-
-python train_function.py
-"""
+"""A function that a driver runs in workers, with configuration and reports, as Ray Train does."""
 
 import os
 import socket

@@ -1,7 +1,4 @@
-"""An LSTM over words: no loader, no optimizer object, gradients averaged parameter by parameter.
-
-torchrun --nproc-per-node 2 word_language_model.py
-"""
+"""An LSTM over words: no loader, no optimizer object, gradients averaged parameter by parameter."""
 
 import torch
 import torch.distributed as dist

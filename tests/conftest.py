@@ -20,7 +20,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 # What several components' tests share, the simulated cluster, and the writers of documents.
 _ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(_ROOT / folder) for folder in ("tests", "bench", "docs")]
-pytest_plugins = ("http_servers",)
+pytest_plugins = ("servers",)
 
 PROGRAMS = {"server": ("prometheus", "amtool"), "promtool": ("promtool", "amtool")}
 # Seconds by file of tests, as `make durations` records them; those under a second are left out.

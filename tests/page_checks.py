@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 WIDTHS = (390, 1440)
 MOBILE = 500  # pixels, below which a window is that of a phone

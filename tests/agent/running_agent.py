@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import httpx
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_agent.options import Options
 from lockstep_records.text.durations import format_duration

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from http_servers import Exposition, serving
+from servers import Exposition, serving
 from writers.spec_files import with_native_histograms
 
 from lockstep_alerts.writers.formats import native

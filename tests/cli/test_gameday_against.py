@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from http_servers import serving
+from servers import serving
 
 from lockstep.commands.canary import canary
 from lockstep_cli.gameday.command import gameday

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 from click import BadParameter
-from http_servers import serving
 from hypothesis import given
 from hypothesis import strategies as st
+from servers import serving
 
 from lockstep_cli.options import FiniteRange, read_address
 from lockstep_cli.small_server import Answer, Request, SmallServer

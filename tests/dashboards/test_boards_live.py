@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner, Result
-from waiting import free_port
+from servers import free_port
 
 from lockstep_alerts.output import recorded_expressions
 from lockstep_alerts.reading.model import Duration

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from click.testing import CliRunner
-from http_servers import serving
+from servers import serving
 
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.layout import SHIPPED

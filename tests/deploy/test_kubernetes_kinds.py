@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_cli.deploy.command import deploy
 from lockstep_cli.deploy.kubernetes import read_settings

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_cli.deploy import kubernetes
 from lockstep_cli.deploy.command import deploy

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_cli.deploy.kubernetes import missing_keys
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from waiting import wait_until
+from servers import wait_until
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "10"))
 _READY_SECONDS = 40.0

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows

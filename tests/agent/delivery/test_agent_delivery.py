@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from http_servers import FakeLedger
-from waiting import wait_until
+from servers import FakeLedger, wait_until
 
 from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.options import Options

@@ -4,9 +4,9 @@ import time
 import urllib.request
 from pathlib import Path
 
-from http_servers import serving
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+from servers import serving
 
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_agent.options import Options
 from lockstep_alerts.stack.servers import prometheus_config

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_agent import program
 from lockstep_agent.collector import Reading

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_agent.jobs.job_snapshot import MAX_JOBS
 from lockstep_agent.options import Options

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from outcomes.progress.ras_mesh import as_json, as_text
 from prometheus_client.parser import text_string_to_metric_families
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_catalogue import Metric, agent, training
 

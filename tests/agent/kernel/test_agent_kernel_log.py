@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_agent.collectors.node.kernel_log import KernelLog
 from lockstep_agent.options import Options

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_agent.collector import Tier
 from lockstep_agent.collectors.gpu.faults import GpuEvents

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from http_servers import serving
-from waiting import wait_until
+from servers import serving, wait_until
 
 from lockstep_agent.collector import Tier
 from lockstep_agent.options import Options

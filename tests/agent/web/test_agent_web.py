@@ -11,7 +11,7 @@ from pathlib import Path
 import bcrypt
 import httpx
 import pytest
-from http_servers import serving
+from servers import serving
 
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.access_control import AccessControl, Admission, read_tokens, read_web_config

@@ -15,8 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from http_servers import Exposition, serving
-from waiting import wait_until
+from servers import Exposition, serving, wait_until
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.output import render, write_files

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
-from http_servers import Exposition, serving
+from servers import Exposition, serving
 
 from lockstep_alerts.stack.command import stack as stack_group
 from lockstep_alerts.stack.servers import STATE_FILE, Running, is_alive, read_state, stop, wait_for

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang

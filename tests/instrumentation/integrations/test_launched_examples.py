@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from waiting import free_port
+from servers import free_port
 
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows

@@ -7,8 +7,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from http_servers import FakeLedger
-from waiting import wait_until
+from servers import FakeLedger, wait_until
 
 from lockstep.launch.description import (
     JobDescription,

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_records.events.event import read_events
 from lockstep_records.files.jobs import job_folder, newest_pages

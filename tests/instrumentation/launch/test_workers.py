@@ -4,7 +4,7 @@ import sys
 from subprocess import Popen
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep.launch.workers import _wait_for
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_servers import serving
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from servers import serving
 
 import lockstep
 from lockstep.telemetry.export import JobSpans, Outbox, exporter_of

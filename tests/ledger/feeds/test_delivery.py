@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.delivery import AwayError, Delivery, LedgerClient

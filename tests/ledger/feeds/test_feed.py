@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.delivery import LedgerClient, Remembered

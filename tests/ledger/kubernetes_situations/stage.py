@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import yaml
-from waiting import free_port
+from servers import free_port
 
 from lockstep_catalogue import feeds
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from waiting import free_port
+from servers import free_port
 
 from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
 from .scenario import Situation

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_catalogue.ledger import JOBS_FINISHED, REQUEUES
 from lockstep_ledger.command import ledger as command

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 from postgres_server import PostgresServer
+from servers import wait_until
 from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
-from waiting import wait_until
 
 from lockstep_catalogue.ledger import JOBS, JOBS_FINISHED, LEADS, SLO_EVENTS
 from lockstep_ledger.store import writer as store_writer

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from waiting import wait_until
+from servers import wait_until
 
 from ..service import LedgerProcess
 from ..stories import delivery

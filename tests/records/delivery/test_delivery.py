@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_servers import FakeLedger
+from servers import FakeLedger
 
 from lockstep_records.delivery import exchange
 from lockstep_records.delivery import spool as spooling

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from sample_pages import write_step
-from waiting import wait_until
+from servers import wait_until
 
 from lockstep_records.page.liveness import RankProcess, find_process
 from lockstep_records.page.lock import PageLock, holder_of

@@ -3,8 +3,8 @@ import signal
 import subprocess
 import sys
 
+from servers import wait_until
 from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
-from waiting import wait_until
 
 from lockstep_trainer.checkpoints.preemption import Preemption, handle_sigterm
 from lockstep_trainer.layout.world import World

@@ -1,8 +1,10 @@
-"""HTTP servers in a thread of a test, and a ledger that keeps what it is sent."""
+"""Servers in threads of a test, a ledger that keeps what it is sent, ports, and waits."""
 
 import json
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer
@@ -11,6 +13,26 @@ from typing import Any, TypeVar
 import pytest
 
 AServer = TypeVar("AServer", bound=BaseServer)
+Answer = TypeVar("Answer")
+
+
+def wait_until(
+    condition: Callable[[], Answer], seconds: float = 60, says: Callable[[], object] = str,
+    *, pause: float = 0.02,
+) -> Answer:  # fmt: skip
+    """What the condition answers once it is true; after so many seconds a failure that ``says``."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < end, says()
+        time.sleep(pause)
+    return answer
+
+
+def free_port() -> int:
+    """One that nobody had a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager

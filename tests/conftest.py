@@ -3,17 +3,13 @@
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
@@ -37,11 +33,10 @@ SKIPS_ALLOWED_IN_CI = (
         for name in ("deepspeed", "megatron", "ray", "torchft", "torchtitan")
     ),
 )
-READY_SECONDS = 60.0
 START_ATTEMPTS = 3
 
 # httpx waits five seconds; a server next to two torch jobs on two cores needs longer at times.
-DEFAULT_TIMEOUT_CONFIG.connect = DEFAULT_TIMEOUT_CONFIG.read = READY_SECONDS
+DEFAULT_TIMEOUT_CONFIG.connect = DEFAULT_TIMEOUT_CONFIG.read = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -106,49 +101,24 @@ def serve_prometheus() -> Callable[[Path], AbstractContextManager[str]]:
 
 @contextmanager
 def _serve_prometheus(config: Path) -> Iterator[str]:
+    from servers import free_port, running  # noqa: PLC0415  # on the path since this file was read
+
+    log = config.with_suffix(".log")
     for attempts_left in reversed(range(START_ATTEMPTS)):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
-        log = config.with_suffix(".log")
-        server = _start_prometheus(config, address, log)
-        try:
-            if _becomes_ready(server, f"http://{address}"):
-                yield f"http://{address}"
+        url = f"http://127.0.0.1:{free_port()}"
+        command = [
+            "prometheus", f"--config.file={config}", f"--storage.tsdb.path={config.parent}/data",
+            f"--web.listen-address={url[7:]}", "--web.enable-remote-write-receiver",
+        ]  # fmt: skip
+        with running(command, log, f"{url}/-/ready") as is_ready:
+            if is_ready:
+                yield url
                 return
-        finally:
-            server.kill()
-            server.wait()
         # Another process may bind the port between its choice and the start of the server.
         text = log.read_text(errors="replace")
         assert "address already in use" in text, text
         assert attempts_left, text
     raise AssertionError("the last attempt yields or raises")
-
-
-def _start_prometheus(config: Path, address: str, log: Path) -> subprocess.Popen[bytes]:
-    command = [
-        "prometheus",
-        f"--config.file={config}",
-        f"--storage.tsdb.path={config.parent / 'data'}",
-        f"--web.listen-address={address}",
-        "--web.enable-remote-write-receiver",
-    ]
-    with log.open("wb") as file:
-        return subprocess.Popen(command, cwd=config.parent, stdout=file, stderr=file)
-
-
-def _becomes_ready(server: subprocess.Popen[bytes], url: str) -> bool:
-    """Whether the server answers queries; it answers 503 while it reads its store."""
-    deadline = time.monotonic() + READY_SECONDS
-    while server.poll() is None and time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{url}/-/ready", timeout=5, trust_env=False).is_success:
-                return True
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    return False
 
 
 @pytest.fixture(scope="module")

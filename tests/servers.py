@@ -2,14 +2,17 @@
 
 import json
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socketserver import BaseServer
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 
 AServer = TypeVar("AServer", bound=BaseServer)
@@ -33,6 +36,26 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, ready: str) -> Iterator[bool]:
+    """A server as a process until the block ends; whether it lived to answer at an address."""
+    with log.open("wb") as file:
+        server = subprocess.Popen(command, cwd=log.parent, stdout=file, stderr=file)
+
+    def has_begun() -> bool:
+        try:
+            return httpx.get(ready, timeout=5, trust_env=False).is_success
+        except httpx.TransportError:
+            return server.poll() is not None
+
+    try:
+        wait_until(has_begun)
+        yield server.poll() is None
+    finally:
+        server.kill()
+        server.wait()
 
 
 @contextmanager

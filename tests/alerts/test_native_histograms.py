@@ -1,14 +1,13 @@
 """Rules over native histograms say the same as those over classic buckets, in a Prometheus 3."""
 
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
-from servers import Exposition, serving
+from servers import Exposition, free_port, running, serving, wait_until
 from writers.spec_files import with_native_histograms
 
 from lockstep_alerts.writers.formats import native
@@ -62,36 +61,18 @@ def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
             }
         )
         (tmp_path / "p.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        # The port of an exporter that has just been closed is free.
-        with _Histogram() as probe:
-            url = f"http://{probe.target}"
+        url = f"http://127.0.0.1:{free_port()}"
         command = [
-            "prometheus3",
-            f"--config.file={tmp_path / 'p.yaml'}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address={url.removeprefix('http://')}",
-            "--enable-feature=native-histograms",
-        ]
-        with (
-            (tmp_path / "log").open("wb") as log,
-            subprocess.Popen(command, stdout=log, stderr=log) as server,
-        ):
-            try:
-                classic, converted = _both(url)
-            finally:
-                server.terminate()
+            "prometheus3", f"--config.file={tmp_path}/p.yaml", f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address={url[7:]}", "--enable-feature=native-histograms",
+        ]  # fmt: skip
+        with running(command, tmp_path / "log", f"{url}/-/ready"):
+            classic, converted = wait_until(lambda: _both(url), _SECONDS, pause=0.5)
     assert converted == pytest.approx(classic, rel=1e-9)
 
 
-def _both(url: str) -> tuple[float, float]:
-    deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        at = time.time() - 2
-        try:
-            values = [_value(url, expression, at) for expression in (_CLASSIC, native(_CLASSIC))]
-        except (httpx.TransportError, ValueError):
-            values = [None]
-        if None not in values:
-            return values[0] or 0.0, values[1] or 0.0
-        time.sleep(0.5)
-    raise AssertionError("Prometheus has no value of both forms")
+def _both(url: str) -> list[float]:
+    """The values of both forms; none where one is missing."""
+    at = time.time() - 2
+    values = [_value(url, expression, at) for expression in (_CLASSIC, native(_CLASSIC))]
+    return [value for value in values if value is not None] if None not in values else []

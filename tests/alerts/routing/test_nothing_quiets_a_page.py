@@ -10,8 +10,6 @@ import itertools
 import json
 import random
 import shutil
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from servers import free_port, running
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.reading.model import Delivery
@@ -34,7 +33,6 @@ from lockstep_alerts.spec import read_spec
 
 Labels = dict[str, str]
 STATES = ("active", "silenced", "maintenance")
-READY_SECONDS = 30.0
 QUIET_SECONDS = 5.0  # a group waits for 1 s
 WEEK = timedelta(days=7)
 CHUNK = 1500
@@ -131,31 +129,16 @@ def alertmanager(folder: Path, config: dict[str, Any], inbox: Inbox) -> Iterator
             webhook["url"] = f"http://127.0.0.1:{inbox.server_port}/{receiver['name']}"
     file = folder / "alertmanager.yaml"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = shutil.which("alertmanager") or "prometheus-alertmanager"
     command = [
         program, f"--config.file={file}", f"--storage.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
     ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}/api/v2"
-    try:
-        deadline = time.monotonic() + READY_SECONDS
-        while True:
-            try:
-                httpx.get(f"{url}/status", trust_env=False).raise_for_status()
-                break
-            except httpx.HTTPError:
-                assert time.monotonic() < deadline
-                assert server.poll() is None
-                time.sleep(0.05)
+    with running(command, folder / "log", f"{url}/status") as is_ready:
+        assert is_ready, (folder / "log").read_text()
         yield url
-    finally:
-        server.terminate()
-        server.wait(timeout=READY_SECONDS)
 
 
 def post(url: str, path: str, content: object) -> None:

@@ -8,9 +8,6 @@ evaluations fall on the same instants, and all groups are evaluated at the inter
 """
 
 import re
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,13 +18,13 @@ import httpx
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from servers import free_port, running
 
 from lockstep_records.text.durations import parse_duration
 
 from .fleet import Series
 
 EPOCH = 1_760_000_400  # a whole hour; clocks in the series are moved to it
-READY_SECONDS = 30.0
 MAX_POINTS = 10_000  # Prometheus refuses 11,000
 STALE = np.array([0x7FF0000000000002], dtype=np.uint64).view(np.float64)[0]
 """The NaN by which Prometheus marks that a series has ended."""
@@ -271,36 +268,19 @@ def stages(rule_files: Iterable[Path]) -> Iterator[list[dict[str, Any]]]:
 @contextmanager
 def prometheus(folder: Path) -> Iterator[str]:
     """Address of an empty Prometheus that takes series of any time; it ends with the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = folder / "prometheus.yaml"
+    config, url = folder / "prometheus.yaml", f"http://127.0.0.1:{free_port()}"
     config.write_text("global: {evaluation_interval: 60s}\n", encoding="utf-8")
     options = [
         f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}", "--web.enable-remote-write-receiver",
+        f"--web.listen-address={url[7:]}", "--web.enable-remote-write-receiver",
         # Each series is written to its end before the next one: all of it is of one block.
         "--storage.tsdb.min-block-duration=2000d", "--storage.tsdb.max-block-duration=2000d",
         "--storage.tsdb.retention.time=100y", "--query.timeout=10m",
         "--query.max-samples=500000000",
     ]  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
-    with (folder / "prometheus.log").open("wb") as log:
-        server = subprocess.Popen(["prometheus", *options], stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + READY_SECONDS
-            while True:
-                try:
-                    httpx.get(f"{url}/-/ready", trust_env=False).raise_for_status()
-                    break
-                except httpx.HTTPError:
-                    if time.monotonic() > deadline or server.poll() is not None:
-                        raise
-                    time.sleep(0.02)
-            yield url
-        finally:
-            server.kill()
-            server.wait(timeout=READY_SECONDS)
+    with running(["prometheus", *options], folder / "prometheus.log", f"{url}/-/ready") as is_ready:
+        assert is_ready, (folder / "prometheus.log").read_text()
+        yield url
 
 
 def _without_name(labels: Mapping[str, str]) -> Labels:

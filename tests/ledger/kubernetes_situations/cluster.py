@@ -147,11 +147,7 @@ class Cluster:
         self.diary.at[name] = parsedate_to_datetime(date).timestamp()
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not is_so():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"after {WAIT_SECONDS:.0f} s not so: {what}")
-            time.sleep(0.15)
+        self.stage.until(is_so, what, WAIT_SECONDS, pause=0.15)
 
     def compact(self) -> None:
         """A server that starts anew has no revision of before in its memory."""

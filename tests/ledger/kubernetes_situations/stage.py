@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import yaml
-from servers import free_port
+from servers import free_port, wait_until
 
 from lockstep_catalogue import feeds
 
@@ -222,11 +222,7 @@ class Stage:
     def until(
         self, is_so: Any, what: str, seconds: float = _START_SECONDS, *, pause: float = 0.1
     ) -> None:
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"after {seconds:.0f} s not so: {what}")
-            time.sleep(pause)
+        wait_until(is_so, seconds, lambda: f"after {seconds:.0f} s not so: {what}", pause=pause)
 
     def measure(self, family: str) -> float:
         """The sum of a metric that the ledger has of its feed; 0 where it has none."""

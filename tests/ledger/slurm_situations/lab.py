@@ -6,8 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,16 +25,6 @@ _LEDGER_OPTIONS = (
     "--cluster", "lab", "--node-wait", "2s", "--requeue-wait", "10s", "--max-rate", "10000",
 )  # fmt: skip
 GPU_MAP = "/run/lockstep-gpu-map"
-
-
-def wait_until(
-    is_done: Callable[[], bool], seconds: float, what: str, every_seconds: float = 0.3
-) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} took more than {seconds:.0f} s")
-        time.sleep(every_seconds)
 
 
 @dataclass

@@ -6,18 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servers import free_port
+from servers import free_port, wait_until
 
-from .lab import GPU_MAP, NODES, TRAIN, Lab, wait_until
+from .lab import GPU_MAP, NODES, TRAIN, Lab
 from .scenario import Situation
 
 _WAIT_SECONDS = 300.0
 _DONE = ("", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE")
 _WAITING = ("PENDING", "REQUEUE_HOLD", "REQUEUED", "SPECIAL_EXIT", "CONFIGURING")
 _JOB_ID = re.compile(r"jobid (\d+)")
+
+
+def _wait(is_done: Callable[[], bool], what: str, pause: float = 0.3) -> None:
+    wait_until(is_done, _WAIT_SECONDS, lambda: f"{what} took {_WAIT_SECONDS:.0f} s", pause=pause)
 
 
 @dataclass
@@ -87,7 +92,7 @@ class Turn:
                 self.ids[job] = match[1]
             return match is not None
 
-        wait_until(is_known, _WAIT_SECONDS, f"srun of {self.name}")
+        _wait(is_known, f"srun of {self.name}")
 
     def interrupt(self, job: str) -> None:
         """Send the background srun what Ctrl-C twice sends."""
@@ -109,10 +114,10 @@ class Turn:
                 return all(each in _DONE for each in states)
             return any(each in chosen for each in states)
 
-        wait_until(is_there, _WAIT_SECONDS, f"{job} {state} in {self.name}")
+        _wait(is_there, f"{job} {state} in {self.name}")
         if state == "RUNNING":  # slurmctld tells slurmdbd a little later
             command = ["sacct", "-n", "-X", "-o", "State", "-j", job_id]
-            wait_until(lambda: state in self.lab.run(command, check=False).stdout, _WAIT_SECONDS,
+            _wait(lambda: state in self.lab.run(command, check=False).stdout,
                        f"{job} {state} in accounting")  # fmt: skip
         if state == "END" and job in self.processes:
             self.processes[job].wait(_WAIT_SECONDS)
@@ -128,7 +133,7 @@ class Turn:
             self.seen_pages |= found
             return is_new
 
-        wait_until(is_there, _WAIT_SECONDS, f"a page of {job} in {self.name}")
+        _wait(is_there, f"a page of {job} in {self.name}")
         time.sleep(1.0)  # for some steps
 
     def states(self, job_id: str) -> list[str] | None:
@@ -190,8 +195,7 @@ class Turn:
     def poll(self) -> None:
         """Wait until the feed has asked sacct once more, and the ledger has answered."""
         begin = time.time()
-        what = f"a poll in {self.name}"
-        wait_until(lambda: self.lab.asked_seconds() > begin, _WAIT_SECONDS, what, 1.0)
+        _wait(lambda: self.lab.asked_seconds() > begin, f"a poll in {self.name}", 1.0)
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

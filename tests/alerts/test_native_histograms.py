@@ -63,7 +63,7 @@ def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
         (tmp_path / "p.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         url = f"http://127.0.0.1:{free_port()}"
         command = [
-            "prometheus3", f"--config.file={tmp_path}/p.yaml", f"--storage.tsdb.path={tmp_path}/data",
+            "prometheus3", f"--config.file={tmp_path}/p.yaml", "--storage.tsdb.path=data",
             f"--web.listen-address={url[7:]}", "--enable-feature=native-histograms",
         ]  # fmt: skip
         with running(command, tmp_path / "log", f"{url}/-/ready"):

@@ -27,14 +27,9 @@ NOWHERE = "http://127.0.0.1:1/"
 CHOSEN = {"what": "jobs", "month": "2026-01", "prometheus": NOWHERE, "url": NOWHERE}
 # what runs until it is stopped, or starts servers and ranks, is refused by one more option
 ENDLESS = (
-    "agent",
-    "demo",
-    "gameday",
-    "dashboards serve",
-    "ledger serve",
-    "ledger follow slurm",
+    "agent", "demo", "gameday", "dashboards serve", "ledger serve", "ledger follow slurm",
     "stack up",
-)
+)  # fmt: skip
 RANKS = ("run", "train", "simulate")
 
 

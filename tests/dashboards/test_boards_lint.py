@@ -159,20 +159,12 @@ def _rates(board: Board) -> Iterator[str]:
 
 
 RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
-    "bounds": _bounds,
-    "chosen-cluster": _cluster,
-    "no-raw-ranks": _ranks,
-    "objectives-are-recorded": _objectives,
-    "explained": _explained,
-    "no-constants": _no_constants,
-    "annotated": _annotated,
-    "unique-titles": _titles,
-    "no-value": _no_value,
-    "worst-first": _sorted,
-    "no-repeated-columns": _columns,
-    "alerts-of-a-severity": _alerts,
+    "bounds": _bounds, "chosen-cluster": _cluster, "no-raw-ranks": _ranks,
+    "objectives-are-recorded": _objectives, "explained": _explained, "no-constants": _no_constants,
+    "annotated": _annotated, "unique-titles": _titles, "no-value": _no_value,
+    "worst-first": _sorted, "no-repeated-columns": _columns, "alerts-of-a-severity": _alerts,
     "rates": _rates,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)

@@ -15,16 +15,9 @@ from lockstep.recorder.device import Device, NumberMemory
 
 _SOURCE = Path(__file__).parents[1] / "fixtures" / "cuda-stub" / "cudart.c"
 _FUNCTIONS = (
-    "EventCreateWithFlags",
-    "EventDestroy",
-    "EventRecord",
-    "EventQuery",
-    "EventElapsedTime",
-    "StreamIsCapturing",
-    "StreamQuery",
-    "MemcpyAsync",
-    "GetLastError",
-)
+    "EventCreateWithFlags", "EventDestroy", "EventRecord", "EventQuery", "EventElapsedTime",
+    "StreamIsCapturing", "StreamQuery", "MemcpyAsync", "GetLastError",
+)  # fmt: skip
 UNBOUNDED_NS = 10**12  # an allowance with which every step is timed
 _ROWS = 64
 

@@ -26,20 +26,11 @@ from ..livecheck import complaints, describe_changes
 AGENT_METRICS = metrics_of(Endpoint.AGENT)
 GOLDEN = Path(__file__).parents[2] / "golden" / "agent.prom"
 VOLATILE = (
-    incidents.GPU_XID_LAST,
-    agent.COLLECTOR_DURATION,
-    agent.AGENT_TICK,
-    gpu.GPU_PCIE_BYTES,
-    gpu.GPU_ENERGY,
-    gpu.GPU_POWER_WINDOW,
-    gpu.GPU_CLOCK_WINDOW,
-    gpu.NVLINK_BYTES,
-    agent.AGENT_MEMORY,
-    agent.AGENT_CPU,
-    training.LAST_PROGRESS,
-    training.GOODPUT_SECONDS,
+    incidents.GPU_XID_LAST, agent.COLLECTOR_DURATION, agent.AGENT_TICK, gpu.GPU_PCIE_BYTES,
+    gpu.GPU_ENERGY, gpu.GPU_POWER_WINDOW, gpu.GPU_CLOCK_WINDOW, gpu.NVLINK_BYTES,
+    agent.AGENT_MEMORY, agent.AGENT_CPU, training.LAST_PROGRESS, training.GOODPUT_SECONDS,
     training.HANG_FIRST,
-)
+)  # fmt: skip
 
 
 class Broken:

@@ -27,20 +27,9 @@ from ..live_page import LivePage
 _MOST_LINES = 30
 _HANG_SECONDS = 5.0
 _FRAGMENTS = (
-    "",
-    "0",
-    "-1",
-    "99999999999999999999",
-    "ffffffff:ff:ff",
-    "\x00",
-    "\u202e",
-    "\u0663",
-    '"\\',
-    ",",
-    "mlx5_core ",
-    "NVRM: Xid (PCI:",
-    " caused by previous Xid 79",
-)
+    "", "0", "-1", "99999999999999999999", "ffffffff:ff:ff", "\x00", "\u202e", "\u0663", '"\\',
+    ",", "mlx5_core ", "NVRM: Xid (PCI:", " caused by previous Xid 79",
+)  # fmt: skip
 
 
 @cache

@@ -55,12 +55,8 @@ class InOrder(Trainer):
 
 def train_transformers(root: Path, job_id: str, out: Path, fails_at: int = NEVER) -> None:
     size: dict[str, Any] = {
-        "vocab_size": 32,
-        "n_positions": LENGTH,
-        "n_embd": 16,
-        "n_layer": 1,
-        "n_head": 2,
-    }
+        "vocab_size": 32, "n_positions": LENGTH, "n_embd": 16, "n_layer": 1, "n_head": 2,
+    }  # fmt: skip
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=STEPS,

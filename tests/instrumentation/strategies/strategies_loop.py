@@ -167,12 +167,8 @@ def pipelined(kind: type[Any], num_stages: int = 2) -> tuple[nn.Module, Any]:
 
 
 UNPIPELINED: dict[str, Callable[[], nn.Module]] = {
-    "ddp": ddp,
-    "fsdp2": fsdp2,
-    "hsdp": hsdp,
-    "tp": tp,
-    "ep": ep,
-}
+    "ddp": ddp, "fsdp2": fsdp2, "hsdp": hsdp, "tp": tp, "ep": ep,
+}  # fmt: skip
 PIPELINES = {
     "gpipe": (ScheduleGPipe, 2),
     "1f1b": (Schedule1F1B, 2),

@@ -1,6 +1,7 @@
 """The readings of collectors by metric and labels."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 from lockstep_agent.collector import AnyReading, Collector, Reading
 from lockstep_catalogue import Metric
@@ -20,3 +21,12 @@ def values_in(readings: Iterable[AnyReading]) -> Values:
         for reading in readings
         if isinstance(reading, Reading)
     }
+
+
+def training_values(*readings: Iterable[AnyReading]) -> dict[str, dict[tuple[str, ...], float]]:
+    """Those of training, without histograms, by name and labels."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for (metric, labels), value in values_in(chain(*readings)).items():
+        if metric.name.startswith("lockstep_train"):
+            found.setdefault(metric.name, {})[labels] = value
+    return found

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from records.two_users import as_root, run_as
 
 from lockstep_records.files.job_status import archived_jobs, note_archive
 from lockstep_records.files.jobs import create_job_folder, page_path
@@ -18,7 +19,7 @@ TMPFILES = Path(__file__).parents[2] / "deploy" / "systemd" / "lockstep-agent.tm
 ALICE, BOB, AGENT, GROUP = 64_001, 64_002, 64_003, 64_010
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes other users"),
+    as_root,
     pytest.mark.timeout(60),
 ]
 
@@ -40,23 +41,6 @@ def _root() -> Iterator[Path]:
             created.chmod(int(mode, 8))
         os.umask(before)
         yield Path(folder, "run/lockstep")
-
-
-def run_as(uid: int, work: Callable[[], None], groups: tuple[int, ...] = ()) -> None:
-    """Runs work in a child of another user and expects that it raises nothing."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setgroups(groups)
-            os.setgid(uid)
-            os.setuid(uid)
-            os.umask(0o022)
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def write_job(root: Path, job_id: str) -> None:

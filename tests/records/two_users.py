@@ -11,15 +11,16 @@ TENANT, NEIGHBOUR = 65534, 65533
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
 
 
-def run_as(user: int, action: Callable[[], object]) -> None:
+def run_as(user: int, action: Callable[[], object], groups: tuple[int, ...] = ()) -> None:
     """Runs an action in a child process of that user; an error in it fails the test."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            os.setgroups([])
+            os.setgroups(groups)
             os.setgid(user)
             os.setuid(user)
+            os.umask(0o022)
             action()
             status = 0
         except BaseException:  # noqa: BLE001  # the child must end here, whatever the action does

@@ -13,7 +13,6 @@ from reports.readers.inspector_files import DATA_PARALLEL, InspectedJob
 from reports.readers.inspector_hostile import FOLDERS, LATE, RANKS
 from reports.report_command import report_json
 
-from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.watched import Watched
 from lockstep_agent.jobs.inspector_watch import InspectorWatch
@@ -24,6 +23,8 @@ from lockstep_agent.sources.pods import PodNames
 from lockstep_catalogue import training
 from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_reports.jobs_command import jobs
+
+from ..values import training_values
 
 SECOND = "1000000"
 JOB = ("east", "4242", "n7")
@@ -88,11 +89,7 @@ class Seen:
     def poll(self, seconds: float = 0.0) -> Found:
         self.now += seconds
         self.watch.run_once()
-        found: Found = {}
-        for reading in (*self.collector.readings(), *self.hangs.collect()):
-            if isinstance(reading, Reading) and reading.metric.name.startswith("lockstep_train"):
-                found.setdefault(reading.metric.name, {})[reading.labels] = reading.value
-        return found
+        return training_values(self.collector.readings(), self.hangs.collect())
 
     def touch(self, *files: Path) -> None:
         for file in files:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.jobs.hangs import Hangs
 from lockstep_agent.collectors.jobs.watched import Watched
 from lockstep_agent.jobs.page_store import PageStore
@@ -22,6 +21,7 @@ from lockstep_outcomes.progress.hangs import HangTimeouts
 from lockstep_reports.jobs_command import jobs
 
 from ..live_page import LivePage
+from ..values import training_values
 from .ras_ranks import RasJob, nccl_library
 from .test_agent_namespaces import may_unshare
 
@@ -68,11 +68,7 @@ class Watch:
             self.watch.run_once()
             self.now += POLL_SECONDS
         ras = Watched(self.watch, self.jobs, "n7")
-        found: dict[str, dict[tuple[str, ...], float]] = {}
-        for reading in (*ras.readings(), *self.hangs.collect()):
-            if isinstance(reading, Reading) and reading.metric.name.startswith("lockstep_train"):
-                found.setdefault(reading.metric.name, {})[reading.labels] = reading.value
-        return found
+        return training_values(ras.readings(), self.hangs.collect())
 
 
 JOB = ("east", "4242", "n7")

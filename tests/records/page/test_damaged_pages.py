@@ -3,6 +3,7 @@
 import os
 import random
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -92,11 +93,23 @@ def test_a_wrong_field_of_the_identity_is_named(
     assert str(page) in str(caught.value)
 
 
-def test_an_identity_that_was_changed_without_its_checksum_is_refused(page: Path) -> None:
-    patch(page, IDENTITY.offsets["pid"], int32_bytes(1))
-    with pytest.raises(PageError, match="checksum of the identity") as caught:
+@pytest.mark.parametrize(
+    ("at", "data", "reason", "sentence"),
+    [
+        ([IDENTITY.offsets["pid"]], int32_bytes(1), "checksum", "checksum of the identity"),
+        (SLOT_OFFSETS, b"\xa5\x5a", "checksum", "neither slot"),
+        ([HEARTBEAT_OFFSET], b"\x0f", "identity", "phase code 15"),
+        ([page_bytes(ROWS)], b"\0", "truncated", "16 rows need"),
+    ],
+)
+def test_what_was_changed_without_its_checksum_is_refused(
+    page: Path, at: Sequence[int], data: bytes, reason: str, sentence: str
+) -> None:
+    for each in at:
+        patch(page, each, data)
+    with pytest.raises(PageError, match=sentence) as caught:
         read_page(page)
-    assert caught.value.reason == "checksum"
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -122,26 +135,21 @@ def test_a_truncated_page_is_refused_with_its_length(page: Path, length: int) ->
     assert caught.value.reason == "truncated"
 
 
-def test_a_page_that_grew_is_refused_too(page: Path) -> None:
-    os.truncate(page, page_bytes(ROWS) + 1)
-    with pytest.raises(PageError, match="16 rows need"):
-        read_page(page)
-
-
-def test_a_page_that_shrinks_under_its_reader_is_refused(page: Path) -> None:
+@pytest.mark.parametrize(
+    ("happens", "reason", "sentence"),
+    [
+        (lambda page: os.truncate(page, RING_OFFSET + 5), "truncated", "has shrunk"),
+        (Path.unlink, "io", "No such file"),
+    ],
+)
+def test_a_page_that_shrinks_or_vanishes_under_its_reader_is_refused(
+    page: Path, happens: Callable[[Path], None], reason: str, sentence: str
+) -> None:
     read = read_page(page)
-    os.truncate(page, RING_OFFSET + 5)
-    with pytest.raises(PageError, match="has shrunk") as caught:
+    happens(page)
+    with pytest.raises(PageError, match=sentence) as caught:
         read_rows(read)
-    assert caught.value.reason == "truncated"
-
-
-def test_a_page_that_vanishes_under_its_reader_is_refused(page: Path) -> None:
-    read = read_page(page)
-    page.unlink()
-    with pytest.raises(PageError, match="No such file") as caught:
-        read_rows(read)
-    assert caught.value.reason == "io"
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("slot", [0, 1])
@@ -153,20 +161,6 @@ def test_damage_to_one_slot_leaves_the_other(page: Path, slot: int, at: int) -> 
     hit_the_newest = before["sequence"] & 1 == slot
     assert after["sequence"] == before["sequence"] - hit_the_newest
     assert after["steps"] == before["steps"] - hit_the_newest
-
-
-def test_a_page_without_a_valid_slot_is_refused(page: Path) -> None:
-    for at in SLOT_OFFSETS:
-        patch(page, at, b"\xa5\x5a")
-    with pytest.raises(PageError, match="neither slot") as caught:
-        read_page(page)
-    assert caught.value.reason == "checksum"
-
-
-def test_an_unknown_phase_is_refused(page: Path) -> None:
-    patch(page, HEARTBEAT_OFFSET, b"\x0f")
-    with pytest.raises(PageError, match="phase code 15"):
-        read_page(page)
 
 
 def test_a_torn_last_row_is_left_out_and_the_others_stay(page: Path) -> None:

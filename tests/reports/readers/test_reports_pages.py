@@ -72,13 +72,6 @@ def test_a_damaged_page_is_told_and_the_rest_goes_on(root: Path) -> None:
     assert "rank-00001.page" in steps.notes[0]
 
 
-def test_pages_of_different_worlds_are_refused(root: Path) -> None:
-    folder = SyntheticJob(ranks=2, num_steps=5).write(root)
-    SyntheticJob(ranks=4, num_steps=5).write(root, skip=(0, 1))
-    with pytest.raises(NoStepsError, match=r"world_size differs inside one attempt: 2 in .* 4 in"):
-        read_pages(folder / "0")[0]
-
-
 def test_an_attempt_without_a_readable_page_is_refused(root: Path) -> None:
     folder = SyntheticJob(ranks=1, num_steps=5).write(root)
     page_path(root, "synthetic", 0, 0).write_bytes(b"nonsense")

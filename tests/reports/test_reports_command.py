@@ -127,8 +127,8 @@ def test_a_page_of_another_world_size_is_one_sentence_and_exit_2(page_root: Path
     SyntheticJob(job_id="mixed", ranks=3, num_steps=5).write(page_root, skip=(0, 1))
     result = run_report("mixed", "--json", "-")
     assert result.exit_code == 2
-    said = " ".join(result.stderr.split())
-    assert re.search(r"world_size differs inside one attempt: 2 in .* 3 in", said)
+    text = " ".join(result.stderr.split())
+    assert re.search(r"world_size differs inside one attempt: 2 in .* 3 in", text)
     assert not result.stdout
 
 

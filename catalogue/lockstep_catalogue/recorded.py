@@ -22,6 +22,16 @@ JOB_GPUS = Recorded(
     labels=(*_JOB, labels.PROJECT, labels.QUEUE, labels.JOB_CLASS),
     help="Ranks of the job, by project, queue and class; kept 15 min after its last sample.",
 )
+JOB_SIZE = Recorded(
+    name="cluster_job_id:lockstep_train_job:gpus",
+    labels=_JOB,
+    help="Ranks of the job; of one that says nothing of itself those that its agents see.",
+)
+JOB_STEP = Recorded(
+    name="cluster_job_id:lockstep_train_step:max",
+    labels=_JOB,
+    help="Newest step of the job.",
+)
 JOB_QUIET = Recorded(
     name="cluster_job_id:lockstep_train_job:quiet",
     labels=_JOB,
@@ -67,7 +77,8 @@ NODE_LATENESS_RATIO = Recorded(
 EXCESS = Recorded(
     name="cluster_job_id_node_pp_rank_phase:lockstep_train_excess_seconds:per_step",
     labels=(*_PLACED_RANK, labels.PHASE),
-    help="Own work of the rank beyond the median of its group, by phase, per step.",
+    help="Own work of a late rank, or of the latest of its job, beyond the median of its group, by "
+    "phase, per step.",
 )
 PROGRESS_AGE = Recorded(
     name="cluster_job_id:lockstep_train_progress_age_seconds:median",
@@ -121,6 +132,11 @@ STRAGGLER_WAIT = Recorded(
     labels=_JOB,
     help="Seconds a second, summed over the ranks, in which ranks wait for the latest of their "
     "group beyond what its median rank makes them wait.",
+)
+GOODPUT_SPENT = Recorded(
+    name="cluster_job_id_goodput:lockstep_train_goodput_seconds:spent",
+    labels=(*_JOB, labels.GOODPUT),
+    help="Seconds a second, summed over the ranks, by goodput state as the pages tell it.",
 )
 GOODPUT_BY_STATE = Recorded(
     name="cluster_job_id_goodput:lockstep_train_goodput_seconds:rate",

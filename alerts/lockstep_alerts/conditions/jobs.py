@@ -5,7 +5,6 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Condition
 from lockstep_alerts.conditions.joins import (
-    GPUS_OF_JOBS,
     JOB_JOIN,
     JOB_LABELS,
     MACHINE_JOIN,
@@ -36,6 +35,7 @@ _LONG_STEPS = 1.5
 _REMEMBERED = "1h"
 _JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
 _UNSEEN = (eq(training.SEEN_BY, "plugin"), eq(training.LAUNCHES, "unseen"))
+_SIZE = select(recorded.JOB_SIZE)
 _ELSEWHERE = tuple(phase for phase in training.HANG_PHASE.values if phase != "sync")
 
 
@@ -56,9 +56,8 @@ def _lost_share(window: Duration, windows: ScrapeWindows) -> str:
 
     What is done again, starts, restores and waits are in it alike; a queue is not.
     """
-    farthest = by("max", f"max_over_time({select(training.STEP)}[{window}])", *JOB_LABELS)
-    step = f"{select(training.STEP)}[{_REMEMBERED}] offset {window}"
-    before = by("max", f"max_over_time({step})", *JOB_LABELS)
+    farthest = f"max_over_time({select(recorded.JOB_STEP)}[{window}])"
+    before = f"max_over_time({select(recorded.JOB_STEP)}[{_REMEMBERED}] offset {window})"
     mean = f"avg_over_time({select(recorded.STEP_MEAN)}[{window}])"
     gained = f"clamp_min({farthest} - {JOB_JOIN} {before}, 0) * {JOB_JOIN} {mean}"
     seen = (
@@ -110,7 +109,7 @@ class JobNotProgressing(Condition):
         )
         jobs = by("group", "\nor\n".join(f"({each})" for each in reasons), *JOB_LABELS)
         unknown = f"{select(training.HANG_FIRST)} or {gone}"
-        size = f"({GPUS_OF_JOBS} or {by('group', unknown, *JOB_LABELS)})"
+        size = f"({_SIZE} or {by('group', unknown, *JOB_LABELS)})"
         return f"{jobs} * {JOB_JOIN} {size}\nunless {select_jobs_without_pages()}"
 
     def _hangs(self) -> str:
@@ -155,7 +154,7 @@ class JobNotProgressing(Condition):
     def _circles(self) -> str:
         """Jobs that are restarted over and over and come no further; of old it is known that."""
         lately = f"[{self.timeout_most}] offset {self.timeout_most}"
-        stepped = by("max", f"max_over_time({select(training.STEP)}[{_REMEMBERED}])", *JOB_LABELS)
+        stepped = f"max_over_time({select(recorded.JOB_STEP)}[{_REMEMBERED}])"
         return (
             f"{_idle_restarts()} >= {self.least_restarts}"
             f" and {JOB_JOIN} {_idle_restarts(lately)} > 0 and {JOB_JOIN} {stepped} > 0"
@@ -271,13 +270,13 @@ class JobLosing(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """GPU-hours that each job loses in an hour, by whom or what takes them."""
         shares = "\nor\n".join((select(recorded.LATE_PART), *self._shares(windows)))
-        any_job = f"clamp_min({self.above_ratio:g} * {GPUS_OF_JOBS}, {self.above_gpus:g})"
-        large_job = f"clamp_min({self.large_ratio:g} * {GPUS_OF_JOBS}, {self.large_gpus:g})"
+        any_job = f"clamp_min({self.above_ratio:g} * {_SIZE}, {self.above_gpus:g})"
+        large_job = f"clamp_min({self.large_ratio:g} * {_SIZE}, {self.large_gpus:g})"
         limit = f"({any_job} < {JOB_JOIN} {large_job} or {large_job})"
         lost = f"sum_over_time({select(recorded.JOB_LOSS)}[{_LOST_WINDOW}])"
         hours = f"{lost} * {windows.evaluation_seconds / 3600:.4g}"
         return (
-            f"({shares})\n* {JOB_JOIN} group_left () {GPUS_OF_JOBS}\n"
+            f"({shares})\n* {JOB_JOIN} group_left () {_SIZE}\n"
             f">= {JOB_JOIN} group_left () {limit}\n"
             f"and {JOB_JOIN} ({hours} >= {self.lost_gpu_hours:g})\n"
             f"unless {select_jobs_without_pages()}"

@@ -51,11 +51,6 @@ _PHASE_SECONDS = 60
 # The longest sequence alone makes no work: its square does, and it is in the squares.
 _LOADS = ("samples", "tokens", "squares")
 _REMEMBERED = "2h"
-GPUS_OF_JOBS = (
-    f"({by('max', select(recorded.JOB_GPUS), *JOB_LABELS)}"
-    f" or {by('sum', select(training.RANKS), *JOB_LABELS)})"
-)
-"""GPUs of each job, and of one that says nothing of itself its ranks."""
 NEVER_PAGES = 2
 """Value of ``recorded.JOB_QUIET`` for a job of a class that never pages."""
 
@@ -134,7 +129,7 @@ def select_training_jobs() -> str:
 
 def several_clocks() -> str:
     """Jobs whose ranks are timed by different clocks, with their number."""
-    clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
+    clocks = by("group", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
     return f"{by('count', clocks, *JOB_LABELS)} > 1"
 
 

@@ -1,7 +1,6 @@
 """PromQL of what is lost: nodes that are gone, GPUs of jobs, their causes, and work at risk."""
 
 from lockstep_alerts.conditions.joins import (
-    GPUS_OF_JOBS,
     JOB_JOIN,
     JOB_LABELS,
     MACHINE_JOIN,
@@ -77,7 +76,7 @@ def least_seconds(rules: Parameters) -> int:
 
 
 def _job_loss(rules: Parameters) -> str:
-    gpus = GPUS_OF_JOBS
+    gpus = by("max", select(recorded.JOB_SIZE), *JOB_LABELS)
     stands = f"{JOB_JOIN} ({select(recorded.STANDING)} unless {has_paused(rules.windows)})"
     # Gone altogether: a job of which ranks are seen elsewhere stands, or goes on.
     gone = f"{JOB_JOIN} ({select(recorded.GONE)} unless {JOB_JOIN} {select(recorded.PROGRESS_AGE)})"
@@ -162,12 +161,10 @@ def _net_attempt(_: Parameters) -> str:
     that does again what was done never reaches it, and one that ends a moment later than the last
     has gained nothing.
     """
-    attempt, step = (
-        by("max", select(each), *JOB_LABELS) for each in (training.ATTEMPT_NUMBER, training.STEP)
-    )
+    attempt, step = _ATTEMPT, select(recorded.JOB_STEP)
     before = f"last_over_time({select(recorded.NET_ATTEMPT)}[{_KEPT}])"
     past = f"[{_STEPS_KEPT}] offset {round(2 * HANG_TIMEOUT_SECONDS)}s"
-    farthest = by("max", f"max_over_time({select(training.STEP)}{past})", *JOB_LABELS)
+    farthest = f"max_over_time({step}{past})"
     mean = f"last_over_time({select(recorded.STEP_MEAN)}[{_MEMORY}])"
     gained = f"({step} - {JOB_JOIN} {farthest}) * {JOB_JOIN} {mean} > {HANG_TIMEOUT_SECONDS:g}"
     return (

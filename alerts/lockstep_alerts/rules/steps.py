@@ -62,22 +62,19 @@ def _late_parts(rules: Parameters) -> str:
     late = select(recorded.LATENESS_RATIO)
     judged = f"and {select_training_jobs()}\nunless {_has_stood(windows)}"
     # Arrivals by different clocks cannot be compared.
-    compared = (
-        f"{judged}\nunless {JOB_JOIN} ({several_clocks()})\nunless {select_jobs_without_pages()}"
-    )
+    compared = f"unless {JOB_JOIN} ({several_clocks()})\nunless {select_jobs_without_pages()}"
     # By half: the ranks of a slow node are late by about the same, and must not be split into
     # some that are named with their node and some that are named by themselves.
     whole_node = f"{NODE_JOIN} ({select(recorded.NODE_LATENESS_RATIO)} > {ratio / 2:g})"
     ranks = (
         f"{late} > {ratio:g}\nand {RANK_JOIN} ({_explained_by_own_work(ratio, RANK_LABELS)})\n"
-        f"{compared}\nunless {whole_node}\nunless {_explained_by_load()}"
+        f"unless {whole_node}\nunless {_explained_by_load()}"
     )
     nodes = (
         f"{by('max', late, *NODE_LABELS)} > {ratio:g}\nand {whole_node}\n"
-        f"and {NODE_JOIN} ({_explained_by_own_work(ratio, NODE_LABELS)})\n{compared}"
+        f"and {NODE_JOIN} ({_explained_by_own_work(ratio, NODE_LABELS)})"
     )
     excess, stage_excess = recorded.EXCESS, recorded.STAGE_EXCESS
-    stages = f"{_slowed_stages(rules)}\n{judged}"
     placement = select(recorded.PLACEMENT)
     # A join that meets a stage of several ranks, of any job, would fail the rule for all jobs.
     single = f"{placement} and {_STAGE_JOIN} {by('count', placement, *_STAGE_LABELS)} == 1"
@@ -87,9 +84,11 @@ def _late_parts(rules: Parameters) -> str:
     parts = {
         "rank": _add_phase(ranks, RANK_LABELS, windows, excess, is_late),
         "node": _add_phase(nodes, NODE_LABELS, windows, excess, is_late),
-        "stage": f"{_add_phase(stages, _STAGE_LABELS, windows, stage_excess)} * {on_rank}",
+        "stage": f"{_add_phase(_slowed_stages(rules), _STAGE_LABELS, windows, stage_excess)}"
+        f" * {on_rank}",
     }
-    return "\nor\n".join(with_cause(cause, text) for cause, text in parts.items())
+    rank, node, stage = (with_cause(cause, text) for cause, text in parts.items())
+    return f"(({rank}\nor\n{node})\n{compared}\nor\n{stage})\n{judged}"
 
 
 def _add_phase(
@@ -240,7 +239,7 @@ def _job_standing(rules: Parameters) -> str:
 def _unobserved(rules: Parameters) -> str:
     by_phase = (*_JOB, PHASE)
     on_job = f"on ({names(*_JOB)}) group_left ()"
-    several = f"on ({names(*_JOB)}) ({by('count', _SYNC, *_JOB)} > 1)"
+    several = f"on ({names(*_JOB)}) ({by('count', select(recorded.LATENESS), *_JOB)} > 1)"
     mean = select(recorded.STEP_MEAN)
     is_sync = select(recorded.PHASE_PER_STEP, eq(PHASE, "sync"))
     is_other = select(recorded.PHASE_PER_STEP, eq(PHASE, "other"))
@@ -254,6 +253,14 @@ def _unobserved(rules: Parameters) -> str:
     )
 
 
+def _excess(rules: Parameters) -> str:
+    # Of all ranks it would be a third of what is recorded of jobs. By half, as for whole nodes.
+    late = select(recorded.LATENESS_RATIO)
+    of = f"({late} > {rules.limits.late_ratio / 2:g} or topk by ({names(*_JOB)}) (1, {late}))"
+    usual = median_by(_OWN, *_GROUP, PHASE)
+    return f"({_OWN} and {_RANK_JOIN} {of}) - on ({names(*_GROUP, PHASE)}) group_left () {usual}"
+
+
 def _straggler_wait(_: Parameters) -> str:
     # The last rank of a group is waited for by all others, for what it is late beyond the median.
     # Steps follow each other without a gap, so that a share of the step is a share of the time.
@@ -263,10 +270,9 @@ def _straggler_wait(_: Parameters) -> str:
 
 
 def _goodput_by_state(rules: Parameters) -> str:
-    long, waiting = rules.windows.long, eq(GOODPUT, "communication")
-    spent = by("sum", rate(GOODPUT_SECONDS, long), *_JOB, GOODPUT)
-    waited = by("sum", rate(GOODPUT_SECONDS, long, waiting), *_JOB)
-    latest = f"avg_over_time({select(STRAGGLER_WAIT)}[{long}])"
+    spent = by("sum", select(recorded.GOODPUT_SPENT), *_JOB, GOODPUT)
+    waited = by("sum", select(recorded.GOODPUT_SPENT, eq(GOODPUT, "communication")), *_JOB)
+    latest = f"avg_over_time({select(STRAGGLER_WAIT)}[{rules.windows.long}])"
     # Waiting for a straggler is a part of what the pages call communication, never more than it.
     straggler = f"({latest} <= {_JOB_JOIN} {waited} or {_JOB_JOIN} {waited} < {_JOB_JOIN} {latest})"
     rest = f"{waited} - {_JOB_JOIN} {straggler}"
@@ -282,6 +288,11 @@ def _goodput_by_state(rules: Parameters) -> str:
 EXPRESSIONS: Expressions = {
     recorded.LATE_PART: _late_parts,
     recorded.JOB_GPUS: _job_gpus,
+    recorded.JOB_SIZE: (
+        f"{by('max', select(recorded.JOB_GPUS), *_JOB)}"
+        f"\nor\n{by('sum', select(training.RANKS), *_JOB)}"
+    ),
+    recorded.JOB_STEP: by("max", select(training.STEP), *_JOB),
     recorded.JOB_QUIET: _job_quiet,
     recorded.PLACEMENT: _newest_placement,
     recorded.LONG_PHASE_PER_STEP: _long_phase_per_step,
@@ -298,9 +309,7 @@ EXPRESSIONS: Expressions = {
         f" and on ({names(*_NODE_LABELS)})"
         f" {by('count', select(recorded.LATENESS_RATIO), *_NODE_LABELS)} > 1"
     ),
-    recorded.EXCESS: (
-        f"{_OWN} - on ({names(*_GROUP, PHASE)}) group_left () {median_by(_OWN, *_GROUP, PHASE)}"
-    ),
+    recorded.EXCESS: _excess,
     recorded.STAGE_OWN: by("avg", _STAGE_OWN_WORK, *_GROUP, PHASE),
     recorded.STAGE_EXCESS: (
         f"{select(recorded.STAGE_OWN)} - on ({names(*_JOB, PHASE)}) group_left ()"
@@ -321,5 +330,8 @@ EXPRESSIONS: Expressions = {
     recorded.STANDING: _job_standing,
     recorded.UNOBSERVED: _unobserved,
     STRAGGLER_WAIT: _straggler_wait,
+    recorded.GOODPUT_SPENT: lambda rules: by(
+        "sum", rate(GOODPUT_SECONDS, rules.windows.long), *_JOB, GOODPUT
+    ),
     GOODPUT_BY_STATE: _goodput_by_state,
 }

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,16 +25,47 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.metric import Label, Series
-from lockstep_catalogue.promql import Matcher, by, eq, has, names, select
+from lockstep_catalogue.promql import by, eq, has, names, select
 from lockstep_prometheus.client import Prometheus
+from lockstep_prometheus.client import Series as Answer
 from lockstep_records.text.printable import printable
 from lockstep_reports.wording import clock, duration, percent, plural
 
 _JOB = (CLUSTER, JOB_ID)
+_NAME = "__name__"
+
+
+def _any_of(*series: Series) -> str:
+    """A selector of several series at once."""
+    return f'{{{_NAME}=~"{"|".join(each.name for each in series)}"}}'
+
+
+# What is added by ``or`` has a label more than what is before it: the name alone counts for none.
 _PRODUCTIVE_RATIO = (
-    by("sum", select(recorded.GOODPUT_BY_STATE, eq(GOODPUT, "productive")), *_JOB)
-    + f" / on ({names(*_JOB)}) "
+    select(recorded.GOODPUT_BY_STATE, eq(GOODPUT, "productive"))
+    + f" / on ({names(*_JOB)}) group_left () "
     + by("sum", select(recorded.GOODPUT_BY_STATE), *_JOB)
+)
+_OF_JOBS = (
+    recorded.JOB_GPUS,
+    recorded.JOB_LOSS,
+    recorded.JOB_STEP,
+    recorded.PROGRESS_AGE,
+    recorded.STANDING,
+)
+_NUMBERS = (
+    f"{_any_of(*_OF_JOBS)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
+    f" or {_PRODUCTIVE_RATIO}"
+)
+_HELD_UP = {
+    recorded.GONE.name: "{} is gone",
+    training.HANG_FIRST.name: "{} stopped first, {}",
+    training.HANG_MISSING.name: "the others wait for {}, {}",
+}
+_PARTS = _any_of(recorded.LATE_PART, recorded.GONE, training.HANG_FIRST, training.HANG_MISSING)
+_FIRING = select(ALERTS, eq(ALERT_STATE, "firing"), eq(ALERT_SEVERITY, "critical"), has(JOB_ID))
+_REASONS = (
+    f"topk by ({names(*_JOB)}, {_NAME}) (1, {_PARTS}) or {by('group', _FIRING, *_JOB, ALERT_NAME)}"
 )
 _LOST_RATIO = 0.05  # of a job's GPUs, from which on its row is marked
 _NUM_OTHER_LINES = 4
@@ -89,7 +120,7 @@ class ClusterSnapshot:
 
 
 class ClusterSource:
-    """The jobs that the recording rules of a Prometheus know of, by a dozen queries for all."""
+    """The jobs that the recording rules of a Prometheus know of, by two queries for all."""
 
     def __init__(self, url: str, now: Callable[[], float] = time.time) -> None:
         self._server, self._now = Prometheus(url), now
@@ -97,18 +128,19 @@ class ClusterSource:
     def poll(self) -> ClusterSnapshot:
         """The jobs now; ValueError where the server does not answer, or its rules record no job."""
         now = self._now()
-        jobs = self._server.instant(select(recorded.JOB_GPUS), now)
+        numbers = self._ask(_NUMBERS, now)
+        jobs = numbers[recorded.JOB_GPUS.name]
         if not jobs:
             raise ValueError(
                 f"{self._server.address} records no job now; load the rules of"
                 " `lockstep alerts generate` there, or wait until a job runs"
             )
-        lost = self._ask_series(recorded.JOB_LOSS, now)
-        quiet = self._ask_series(recorded.PROGRESS_AGE, now)
-        pace = self._ask_series(recorded.SLICE_RATIO, now, eq(SLO, "throughput"))
-        step = self._ask(by("max", select(training.STEP), *_JOB), now)
-        productive = self._ask(_PRODUCTIVE_RATIO, now)
-        verdicts, pages = self._verdicts(now, quiet), self._pages(now)
+        lost, step, quiet, standing, pace, productive = (
+            {_key(each.labels): each.points[-1][1] for each in numbers[name]}
+            for name in (*(each.name for each in _OF_JOBS[1:]), recorded.SLICE_RATIO.name, "")
+        )
+        reasons = self._ask(_REASONS, now)
+        verdicts, pages = _verdicts(reasons, standing, quiet), _pages(reasons[""])
         rows = [
             JobRow(
                 cluster=key[0],
@@ -134,45 +166,35 @@ class ClusterSource:
         """Closes the connection."""
         self._server.close()
 
-    def _ask(self, query: str, now: float) -> dict[_Key, float]:
-        return {_key(each.labels): each.points[-1][1] for each in self._server.instant(query, now)}
-
-    def _ask_series(self, series: Series, now: float, *matchers: Matcher) -> dict[_Key, float]:
-        return self._ask(select(series, *matchers), now)
-
-    def _verdicts(self, now: float, quiet: dict[_Key, float]) -> dict[_Key, str]:
-        standing = self._ask_series(recorded.STANDING, now)
-        found = {key: f"no progress in {duration(seconds)}" for key, seconds in standing.items()}
-        for labels in self._largest(recorded.LATE_PART, now):
-            phase = labels.get(PHASE.name) or "its work"
-            found.setdefault(_key(labels), f"{_rank_or_node(labels)} late in {phase}")
-        for series, words in (
-            (recorded.GONE, "{} is gone"),
-            (training.HANG_FIRST, "{} stopped first, {}"),
-            (training.HANG_MISSING, "the others wait for {}, {}"),
-        ):
-            for labels in self._largest(series, now):
-                state = f"in {labels.get(training.HANG_PHASE.name, '')}"
-                age = duration(quiet.get(_key(labels)))
-                found[_key(labels)] = f"{words.format(_rank_or_node(labels), state)}, for {age}"
+    def _ask(self, query: str, now: float) -> dict[str, list[Answer]]:
+        """The series of an answer by their names; empty of what has none."""
+        found: dict[str, list[Answer]] = defaultdict(list)
+        for each in self._server.instant(query, now):
+            found[each.labels.get(_NAME, "")].append(each)
         return found
 
-    def _largest(self, series: Series, now: float) -> list[dict[str, str]]:
-        largest = f"topk by ({names(*_JOB)}) (1, {select(series)})"
-        return [each.labels for each in self._server.instant(largest, now)]
 
-    def _pages(self, now: float) -> dict[_Key, tuple[str, ...]]:
-        firing = select(
-            ALERTS, eq(ALERT_STATE, "firing"), eq(ALERT_SEVERITY, "critical"), has(JOB_ID)
-        )
-        pages = Counter(
-            (_key(each.labels), each.labels[ALERT_NAME.name])
-            for each in self._server.instant(by("group", firing, *_JOB, ALERT_NAME), now)
-        )
-        found: dict[_Key, tuple[str, ...]] = {}
-        for key, name in sorted(pages):
-            found[key] = (*found.get(key, ()), name)
-        return found
+def _verdicts(
+    reasons: dict[str, list[Answer]], standing: dict[_Key, float], quiet: dict[_Key, float]
+) -> dict[_Key, str]:
+    found = {key: f"no progress in {duration(seconds)}" for key, seconds in standing.items()}
+    for each in reasons[recorded.LATE_PART.name]:
+        phase = each.labels.get(PHASE.name) or "its work"
+        found.setdefault(_key(each.labels), f"{_rank_or_node(each.labels)} late in {phase}")
+    for name, words in _HELD_UP.items():
+        for each in reasons[name]:
+            state = f"in {each.labels.get(training.HANG_PHASE.name, '')}"
+            age = duration(quiet.get(_key(each.labels)))
+            part = words.format(_rank_or_node(each.labels), state)
+            found[_key(each.labels)] = f"{part}, for {age}"
+    return found
+
+
+def _pages(firing: list[Answer]) -> dict[_Key, tuple[str, ...]]:
+    found: dict[_Key, tuple[str, ...]] = {}
+    for key, name in sorted((_key(each.labels), each.labels[ALERT_NAME.name]) for each in firing):
+        found[key] = (*found.get(key, ()), name)
+    return found
 
 
 def _key(labels: dict[str, str]) -> _Key:

@@ -1,11 +1,10 @@
 """Measures the node agent and its peers on the same fake node: ``make bench-agent``.
 
-The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 ranks with six kinds of collectives that
-write their pages all the time. The GPUs are the C stub behind the real pynvml, so the time of a
-real driver's calls is not in these figures; series, memory, processor time and scrapes are. The
-peers are Debian's node_exporter, unpacked without being installed, and nvitop-exporter out of
-``bench/overhead/peers.txt``; one that cannot be installed is named below the table, with the
-reason.
+The node: 8 GPUs or ``--gpus`` with 18 NVLinks each, 10 RDMA ports, a rank a GPU with six kinds of
+collectives that writes its page all the time. The GPUs are the C stub behind the real pynvml, so
+the time of a real driver's calls is not in these figures. The peers are Debian's node_exporter,
+unpacked without being installed, and nvitop-exporter out of ``bench/overhead/peers.txt``; one that
+cannot be installed is named below the table, with the reason.
 """
 
 import argparse
@@ -21,8 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from simulated_cluster.fake_node import (
+    GPUS,
     PORTS,
-    RANKS,
     Program,
     agent,
     build_node,
@@ -185,6 +184,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, choices=(1, 2, 4), default=1, help="jobs that share the eight ranks"
     )
+    parser.add_argument("--gpus", type=int, default=GPUS, help="of the node, each with a rank")
     parser.add_argument("--tick", help="of the agent, such as 1s; by default its own")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
     return parser.parse_args()
@@ -199,14 +199,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         folder = Path(scratch)
         (folder / "lockstep").mkdir()
-        environment, _ = build_node(folder)
+        environment, _ = build_node(folder, options.gpus)
         tick = ("--tick", options.tick) if options.tick else ()
         programs: tuple[Callable[[], Program], ...] = (
             lambda: agent(folder, *tick, environment=environment, scrapes=options.scrapes),
             lambda: node_exporter(folder),
             lambda: nvitop_exporter(folder, options.peers, environment),
         )
-        with training(folder / "lockstep", options.jobs):
+        with training(folder / "lockstep", options.jobs, options.gpus):
             for build_program in programs[:1] if options.no_peers else programs:
                 try:
                     program = build_program()
@@ -214,7 +214,7 @@ def main() -> None:
                 except AbsentError as error:
                     absent.append(str(error))
     print(
-        f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs, six kinds of collectives; "
+        f"{options.gpus} GPUs and ranks of {options.jobs} jobs, {PORTS} ports; "
         f"processor while scraped every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, "
         "a connection a scrape"
     )

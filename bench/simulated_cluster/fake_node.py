@@ -33,21 +33,22 @@ _KNOWN = {"loss": 2.5, "gradient_norm": 0.5, "learning_rate": 3e-4}
 _APART_SECONDS = 6.0
 
 
-def build_node(folder: Path) -> tuple[dict[str, str], Path]:
+def build_node(folder: Path, gpus: int = GPUS) -> tuple[dict[str, str], Path]:
     """A node in a folder: its environment, and its NVML library."""
-    FakeNode(folder / "gpus", [h100() for _ in range(GPUS)])
-    Tree(folder / "sys", gpus=GPUS, infiniband=8, ethernet=2)
+    FakeNode(folder / "gpus", [h100() for _ in range(gpus)])
+    # Beyond 48 GPUs the addresses on the bus are those of the adapters.
+    Tree(folder / "sys", gpus=min(gpus, 48), infiniband=8, ethernet=2)
     environment = {"NVML_STUB_STATE": str(folder / "gpus"), "NVML_STUB_POLL_SECONDS": "1"}
     return environment, build_nvml(folder)
 
 
 @contextmanager
-def training(jobs: Path, num_jobs: int = 1) -> Iterator[None]:
-    """Eight ranks of so many jobs that write their pages while the block lasts."""
-    command = [sys.executable, str(Path(__file__)), str(jobs), str(num_jobs)]
+def training(jobs: Path, num_jobs: int = 1, num_ranks: int = RANKS) -> Iterator[None]:
+    """Ranks of so many jobs that write their pages while the block lasts."""
+    command = [sys.executable, str(Path(__file__)), str(jobs), str(num_jobs), str(num_ranks)]
     ranks = subprocess.Popen(command)
     try:
-        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS:
+        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < num_ranks:
             assert ranks.poll() is None, f"the ranks ended with {ranks.returncode}"
             time.sleep(0.1)
         yield
@@ -142,7 +143,7 @@ def scrape_twice() -> tuple[str, str]:
         return first, get(program.url).decode()
 
 
-def _open_page(folder: Path, number: int, num_jobs: int) -> PageWriter:
+def _open_page(folder: Path, number: int, num_jobs: int, num_ranks: int) -> PageWriter:
     """The page of a rank; the ranks are dealt out to the jobs."""
     job_id, rank = f"bench-{number % num_jobs}", number // num_jobs
     path = page_path(folder, job_id, 0, rank)
@@ -151,7 +152,7 @@ def _open_page(folder: Path, number: int, num_jobs: int) -> PageWriter:
         rank=rank,
         attempt=0,
         job_id=job_id,
-        world_size=RANKS // num_jobs,
+        world_size=num_ranks // num_jobs,
         local_rank=rank,
         cluster="bench",
         project="bench",
@@ -196,8 +197,8 @@ def _write_step(page: PageWriter, step: int) -> None:
 
 def main() -> None:
     """Writes steps until the process is killed."""
-    folder, num_jobs = Path(sys.argv[1]), int(sys.argv[2])
-    pages = [_open_page(folder, number, num_jobs) for number in range(RANKS)]
+    folder, num_jobs, num_ranks = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    pages = [_open_page(folder, number, num_jobs, num_ranks) for number in range(num_ranks)]
     step, due_seconds = 0, time.monotonic()
     while True:
         step += 1

@@ -1,15 +1,14 @@
-"""A storm of 5,000 alerts through a real Alertmanager with the shipped routes.
+"""5,000 alerts at once through an Alertmanager with the shipped routes; prints what a webhook gets.
 
-``PYTHONPATH=bench python bench/alerts/storm.py``; a Prometheus that evaluates every 15 s is played:
-it posts all alerts that fire every three minutes, 64 a request, and each end once.
+``PYTHONPATH=bench python bench/alerts/storm.py``. All fire for four minutes, posted as Prometheus
+does: 64 a request, and again before they end.
 """
 
-import argparse
 import json
 import subprocess
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,20 +24,19 @@ from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
-_BATCH = 64
-_STANDS_SECONDS, _LAST_SECONDS = 240, 100
+_NUM_ALERTS, _BATCH = 5000, 64
+_POSTS = ((0, 720), (180, 720), (240, 0))
+"""Seconds of each post, and how long its alerts then stand."""
+_requests: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
+"""By receiver and status: time, alerts, bytes."""
 
 
 class _Inbox(BaseHTTPRequestHandler):
-    """Counts what a webhook gets; ``seen``: receiver, time, number of alerts, bytes, status."""
-
-    seen: list[tuple[str, float, int, int, str]] = []  # noqa: RUF012  # one inbox
-
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        told = json.loads(body)
-        row = (self.path, time.monotonic(), len(told["alerts"]), len(body), told["status"])
-        self.seen.append(row)
+        message = json.loads(body)
+        size = (time.monotonic(), len(message["alerts"]), len(body))
+        _requests[self.path, message["status"]].append(size)
         self.send_response(200)
         self.end_headers()
 
@@ -46,69 +44,62 @@ class _Inbox(BaseHTTPRequestHandler):
         pass
 
 
-def storm(number: int) -> list[dict[str, str]]:
-    """A tenth are pages of jobs, half of them with one cause; the rest tickets of nodes."""
-    tickets = [x for x in read_spec(spec_path()).alerts if x.severity == "warning"]
+def _alerts() -> list[dict[str, str]]:
+    """A tenth are pages of jobs, half of which have one cause; the others are tickets of nodes."""
+    tickets = [each.name for each in read_spec(spec_path()).alerts if each.severity == "warning"]
     found = []
-    for index in range(number):
-        place = {"cluster": "c1", "node": f"node-{index:05d}", "job_id": f"job-{index}"}
-        if index % 10 == 0:
-            incident = "power" if index % 20 else place["job_id"]
-            page = {"alertname": "JobNotProgressing", "severity": "critical", "incident": incident}
-            found.append(place | page)
-        else:
-            alert = tickets[index % len(tickets)]
-            route = {"route": alert.route} if alert.route else {}
-            found.append(place | {"alertname": alert.name, "severity": "warning"} | route)
+    for number in range(_NUM_ALERTS):
+        labels = {"cluster": "c1", "node": f"node-{number}", "job_id": f"job-{number}"}
+        labels |= {"alertname": tickets[number % len(tickets)], "severity": "warning"}
+        if number % 10 == 0:
+            labels |= {"alertname": "JobNotProgressing", "severity": "critical"}
+            labels |= {"incident": "power" if number % 20 else labels["job_id"]}
+        found.append(labels)
     return found
 
 
+def _post(client: httpx.Client, alerts: list[dict[str, str]], begin: float) -> None:
+    for at, stands_seconds in _POSTS:
+        time.sleep(max(begin + at - time.monotonic(), 0))
+        now, began = datetime.now(UTC), time.monotonic()
+        end = now + timedelta(seconds=stands_seconds)
+        times = {"startsAt": now.isoformat(), "endsAt": end.isoformat()}
+        for first in range(0, len(alerts), _BATCH):
+            batch = [{"labels": each, **times} for each in alerts[first : first + _BATCH]]
+            client.post("/api/v2/alerts", json=batch).raise_for_status()
+        print(f"posted in {time.monotonic() - began:.2f} s")
+
+
 def main() -> None:
-    """Prints requests, their times and sizes by receiver, and what Alertmanager takes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--alerts", type=int, default=5000)
-    alerts = storm(parser.parse_args().alerts)
+    """Starts both servers, and prints a line a receiver and status."""
     inbox = ThreadingHTTPServer(("127.0.0.1", 0), _Inbox)
     Thread(target=inbox.serve_forever, daemon=True).start()
-    config: dict[str, Any] = alertmanager_config(Delivery())
-    for receiver in config["receivers"]:
-        for webhook in receiver.get("webhook_configs", ()):
-            webhook["url"] = f"http://127.0.0.1:{inbox.server_port}/{receiver['name']}"
+    text = yaml.safe_dump(alertmanager_config(Delivery()))
+    text = text.replace("127.0.0.1:9095", f"127.0.0.1:{inbox.server_port}")
     with tempfile.TemporaryDirectory() as folder:
-        path, port = Path(folder, "alertmanager.yaml"), free_port()
-        path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        command = ["prometheus-alertmanager", f"--config.file={path}", f"--storage.path={folder}",
-                   f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
-                   "--log.level=error"]  # fmt: skip
-        server = subprocess.Popen(command)
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
-        time.sleep(3)
-        begin = time.monotonic()
-        for at, keeps in ((0, 720), (_STANDS_SECONDS - 60, 720), (_STANDS_SECONDS, 0)):
-            time.sleep(max(begin + at - time.monotonic(), 0))
-            now, began = datetime.now(UTC), time.monotonic()
-            times = {
-                "startsAt": now.isoformat(), "endsAt": (now + timedelta(seconds=keeps)).isoformat()
-            }  # fmt: skip
-            for first in range(0, len(alerts), _BATCH):
-                batch = [{"labels": x, **times} for x in alerts[first : first + _BATCH]]
-                client.post("/api/v2/alerts", json=batch).raise_for_status()
-            print(f"posted in {time.monotonic() - began:.2f} s")
-        time.sleep(_LAST_SECONDS)
-        own = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
-        status = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
-        [peak] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-        server.terminate()
-        server.wait()
+        path, address = Path(folder, "alertmanager.yaml"), f"127.0.0.1:{free_port()}"
+        path.write_text(text, encoding="utf-8")
+        command = ["prometheus-alertmanager", f"--config.file={path}", f"--storage.path={folder}"]
+        command += [f"--web.listen-address={address}", "--cluster.listen-address="]
+        with subprocess.Popen([*command, "--log.level=error"]) as server:
+            client = httpx.Client(base_url=f"http://{address}", timeout=60, trust_env=False)
+            time.sleep(3)
+            begin = time.monotonic()
+            _post(client, _alerts(), begin)
+            time.sleep(100)
+            own: dict[str, Any] = dict(
+                line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines()
+            )
+            peak = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
+            server.terminate()
     print(
-        f"memory at most {int(peak) / 1024:.0f} MB, {own['process_cpu_seconds_total']} s of a core"
+        peak.partition("VmHWM:")[2].split("\n")[0], own["process_cpu_seconds_total"], "s of a core"
     )
-    for (to, status), requests in sorted(Counter((x[0], x[4]) for x in _Inbox.seen).items()):
-        rows = [x for x in _Inbox.seen if (x[0], x[4]) == (to, status)]
-        after = [x[1] - begin for x in rows]
+    for (receiver, status), rows in sorted(_requests.items()):
+        times, alerts, sizes = zip(*rows, strict=True)
         print(
-            f"{to} {status}: {requests} requests, {sum(x[2] for x in rows)} alerts,"
-            f" {min(after):.1f} to {max(after):.1f} s, largest {max(x[3] for x in rows):,} bytes"
+            f"{receiver} {status}: {len(rows)} requests, {sum(alerts)} alerts, after"
+            f" {min(times) - begin:.1f} to {max(times) - begin:.1f} s, largest {max(sizes):,} bytes"
         )
 
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer, is_runnable, postgres_server
 from sqlalchemy import text
 
 from lockstep_ledger.store.database import open_store
+
+from .postgres_server import PostgresServer, is_runnable, postgres_server
 
 
 @pytest.fixture(name="own_postgres")

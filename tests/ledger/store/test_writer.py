@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from postgres_server import PostgresServer
 from servers import wait_until
 from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,6 +21,7 @@ from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import SharedWriter, StoreWriter, count_inbox
 
 from ..model.stored import differences
+from ..postgres_server import PostgresServer
 from ..service import application
 from ..stories import Story, checked, delivery
 from .test_ledger_store import job_stories

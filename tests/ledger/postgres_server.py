@@ -1,4 +1,4 @@
-"""A PostgreSQL in a folder of its own, for tests and benches: to start, kill and restart."""
+"""A PostgreSQL in a folder of its own: to start, kill and restart."""
 
 import os
 import shutil
@@ -57,14 +57,8 @@ class PostgresServer:
     def start(self) -> None:
         """Returns once it answers."""
         options = f"-p {self.port} -k {self.folder} -c listen_addresses= -c max_connections=60"
-        words: list[str | Path] = [
-            "-o",
-            f"{options} {self.settings}",
-            "-l",
-            self.folder / "log",
-            "start",
-        ]
-        self._control("-w", "-t", "50", *words)
+        log = self.folder / "log"
+        self._control("-w", "-t", "50", "-o", f"{options} {self.settings}", "-l", log, "start")
 
     def stop(self, how: str = "immediate") -> None:
         """Ends it; ``immediate`` is as a power cut."""

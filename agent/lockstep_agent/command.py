@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lockstep_agent.options import Options, command_options
-from lockstep_cli.settings_file import config_option
+from lockstep_cli.options import config_option
 
 
 @click.command()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from lockstep_agent.collector import COLLECTORS
-from lockstep_agent.health.signs import Expectations, ExpectedPort, read_port
+from lockstep_agent.health.judge import Expectations, ExpectedPort, read_port
 from lockstep_agent.sources.dcgm import EMBEDDED
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.limits import DECLARED

@@ -19,8 +19,7 @@ from lockstep_alerts.checks import check, refuse_too_costly, test
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import causes_of_cluster, causes_of_job
 from lockstep_alerts.objectives.conditions import Burn, GpuSecondBurn, SliceWorse
-from lockstep_alerts.objectives.limits import Limit
-from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.objectives.objective import Limit, Objective
 from lockstep_alerts.output import GENERATED, differing, recorded_expressions, render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.routing import read_deployment

@@ -9,8 +9,14 @@ from lockstep_alerts.alert import OBJECTIVES, SLICES, TELEMETRY, Alert, Area, ar
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.conditions.condition import Condition, Sign, Signs
 from lockstep_alerts.objectives.conditions import BudgetSpent, Burn, GpuSecondBurn, SliceWorse
-from lockstep_alerts.objectives.limits import BurnLimit, Limit, ObjectiveWindows, read_windows
-from lockstep_alerts.objectives.objective import Objective, read_objective
+from lockstep_alerts.objectives.objective import (
+    BurnLimit,
+    Limit,
+    Objective,
+    ObjectiveWindows,
+    read_objective,
+    read_windows,
+)
 from lockstep_alerts.reading.entry import Entry, Fields, SpecError, load, read_quantities
 from lockstep_alerts.reading.limits import Limits, Size, read_limits, read_size
 from lockstep_alerts.reading.model import Duration

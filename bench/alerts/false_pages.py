@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_alerts.objectives.limits import Limit
+from lockstep_alerts.objectives.objective import Limit
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.ledger import SLO_WINDOWS

@@ -6,7 +6,7 @@ feasible, the share of good time below which it fires, and the share of 28 days'
 after the window.
 """
 
-from lockstep_alerts.objectives.limits import BurnLimit, feasible_burn_rate
+from lockstep_alerts.objectives.objective import BurnLimit, feasible_burn_rate
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

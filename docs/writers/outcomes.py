@@ -1,11 +1,12 @@
 """The page docs/outcomes.md."""
 
-from lockstep_outcomes.rules import RULES, Rule
-from lockstep_outcomes.signs import (
+from lockstep_outcomes.rules import (
     EXIT_SIGNS,
     PHASE_SIGNS,
+    RULES,
     SCHEDULER_SIGNS,
     SIGNAL_SIGNS,
+    Rule,
 )
 
 _MOST_SIGNS = 4

@@ -14,8 +14,19 @@ from lockstep_ledger.merge.allocation import pieces
 from lockstep_ledger.merge.record import priced_job, record_of_json
 from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.tables import jobs
-from lockstep_outcomes.prices import calendar
-from lockstep_outcomes.prices.price import HOUR_SECONDS, Price, PricedJob, Pricing
+from lockstep_outcomes.prices.price import (
+    HOUR_SECONDS,
+    Price,
+    PricedJob,
+    Pricing,
+    begin_of,
+    day_of,
+    end_of,
+    last_day,
+    parse_month,
+    read_range,
+    split_days,
+)
 from lockstep_outcomes.prices.rate_card import RateCard, match_model
 
 
@@ -86,7 +97,7 @@ def accrue(
         weights = {state: part for state, part in each.states.items() if part > 0}
         weights = weights or {"unknown": 1.0}
         total = sum(weights.values())
-        parts = calendar.split_days(max(each.begin, begin), stop, pricing.zone) if gpus else ()
+        parts = split_days(max(each.begin, begin), stop, pricing.zone) if gpus else ()
         for day, since, until in parts:
             key = (f"{day:%Y-%m}", each.job, pricing.price_of(each.priced, day))
             seconds = (until - since) * gpus
@@ -171,7 +182,7 @@ def read_question(given: Mapping[str, str], today: date) -> CostQuestion:
         raise ValueError(f"by={','.join(by)!r:.80} must be some of {', '.join(DIMENSIONS)}")
     if sort not in {*by, *MEASURES}:
         raise ValueError(f"sort={sort!r:.80} must be one of {', '.join((*by, *MEASURES))}")
-    first, last = calendar.read_range(given.get("month"), given.get("from"), given.get("to"), today)
+    first, last = read_range(given.get("month"), given.get("from"), given.get("to"), today)
     chosen = {name: given[name] for name in CHOSEN if name in given}
     return CostQuestion(first=first, last=last, by=by, sort=sort, chosen=chosen)
 
@@ -277,12 +288,12 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def begin(self) -> float:
         """Its first moment."""
-        return calendar.begin_of(self.first, self.zone)
+        return begin_of(self.first, self.zone)
 
     @property
     def end(self) -> float:
         """Its end, or now where that comes before."""
-        return min(calendar.end_of(self.last, self.zone), self.now)
+        return min(end_of(self.last, self.zone), self.now)
 
 
 def judge_budgets(
@@ -294,7 +305,7 @@ def judge_budgets(
     both are None once the month is over. Days with 23 or 25 hours count as long as they are.
     """
     left, elapsed = (
-        calendar.end_of(period.last, period.zone) - period.end,
+        end_of(period.last, period.zone) - period.end,
         period.end - period.begin,
     )
     spent, lately = _sum_by_payer(lines), _sum_by_payer(recent)
@@ -337,7 +348,7 @@ def count_capacity(card: RateCard, period: Period, lines: Iterable[Line]) -> lis
     seconds: dict[tuple[str, str], dict[str, float]] = {}
     rows = sorted(card.capacity, key=lambda row: row.begin)
     own = list(lines)
-    for day, begin, end in calendar.split_days(period.begin, period.end, period.zone):
+    for day, begin, end in split_days(period.begin, period.end, period.zone):
         newest = {(row.cluster, row.gpu_model): row for row in rows if row.begin <= day}
         for key, row in newest.items():
             sums = seconds.setdefault(key, dict.fromkeys(kinds, 0.0))
@@ -382,7 +393,7 @@ class Bills:
         limits: Limits | None = None,
     ) -> None:  # fmt: skip
         self._connection, self._pricing, self._now = connection, pricing, now
-        self.today, self._limits = calendar.day_of(now, pricing.zone), limits or {}
+        self.today, self._limits = day_of(now, pricing.zone), limits or {}
 
     def costs(self, question: CostQuestion) -> Costs:
         """The costs that a question asks for."""
@@ -390,13 +401,13 @@ class Bills:
 
     def lines(self, first: date, last: date) -> list[Line]:
         """Lines of all months that the days touch."""
-        period = self._period(first.replace(day=1), calendar.last_day(last))
+        period = self._period(first.replace(day=1), last_day(last))
         return self._accrue(period.begin, period.end)
 
     def statement(self, month: str) -> Statement:
         """Lines, totals, budgets and capacity of a month; ValueError where the text is none."""
-        first = calendar.parse_month(month)
-        period = self._period(first, calendar.last_day(first))
+        first = parse_month(month)
+        period = self._period(first, last_day(first))
         lines = self._accrue(period.begin, period.end)
         everything = CostQuestion(
             first=period.first, last=period.last, by=(), sort="amount", chosen={}

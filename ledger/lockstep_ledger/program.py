@@ -24,8 +24,7 @@ from lockstep_ledger.store.retention import Retention
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import SharedWriter, StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
-from lockstep_ledger.web.grants import WRITER_SCOPES, read_tokens
-from lockstep_ledger.web.intake import GroupCommit
+from lockstep_ledger.web.intake import WRITER_SCOPES, GroupCommit, read_tokens
 from lockstep_ledger.web.middleware import LOG_NAME
 from lockstep_ledger.web.server import KEEP_ALIVE_SECONDS, BoundedServer, Connections
 from lockstep_outcomes.prices.price import Pricing

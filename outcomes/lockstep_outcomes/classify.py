@@ -7,8 +7,7 @@ from typing import Any
 from lockstep_catalogue import vocabulary
 from lockstep_outcomes.evidence import Evidence, RankEnd
 from lockstep_outcomes.joblogs.blame import rank_list
-from lockstep_outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
-from lockstep_outcomes.signs import Sign, signal_name, signs_of
+from lockstep_outcomes.rules import OUTSIDE_SIGNS, RULES, Rule, Sign, signal_name, signs_of
 from lockstep_records.text.printable import printable
 
 _MOST = 0.5  # of the ranks: where more fail alike, no single rank is to blame

@@ -18,7 +18,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
-from lockstep_outcomes.signs import SCHEDULER_SIGNS
+from lockstep_outcomes.rules import SCHEDULER_SIGNS
 
 _DELIMITERS = ("|#", "|")
 # A table of the columns that the ledger asks for shows any delimiter of its own in its header.

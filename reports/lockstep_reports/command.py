@@ -17,8 +17,14 @@ from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
 from lockstep_reports.readers import ADDRESSES, ReadOptions, read_source
 from lockstep_reports.readers.engine import ENGINES, find_engine
-from lockstep_reports.recording.recording import LogRecording, Recording
-from lockstep_reports.recording.window import Window, cut_before, cut_inside, parse_bound
+from lockstep_reports.recording.recording import (
+    LogRecording,
+    Recording,
+    Window,
+    cut_before,
+    cut_inside,
+    parse_bound,
+)
 from lockstep_reports.render.outputs import FLAGS, Outputs, add_format_options, write_board
 from lockstep_reports.report import make_document
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_agent.health.signs import ExpectedPort
+from lockstep_agent.health.judge import ExpectedPort
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_cli.gameday.fake_node import FakeNode, a100, b200, build_nvml, h100, t4

@@ -14,9 +14,8 @@ from lockstep_cli.gameday import command, results
 from lockstep_cli.gameday.actions import missing
 from lockstep_cli.gameday.command import gameday
 from lockstep_cli.gameday.judge import evaluate, judge
-from lockstep_cli.gameday.pairs import draw_pairs
 from lockstep_cli.gameday.results import Document, Result
-from lockstep_cli.gameday.rows import Row, RowError, read_rows
+from lockstep_cli.gameday.rows import Row, RowError, draw_pairs, read_rows
 from lockstep_cli.gameday.scene import Observed, Truth
 from lockstep_cli.gameday.stage import Notification, Stage
 

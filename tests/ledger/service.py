@@ -18,8 +18,7 @@ from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import SharedWriter, StoreWriter
 from lockstep_ledger.web.app import Application, Limits, Parts
-from lockstep_ledger.web.grants import Tokens
-from lockstep_ledger.web.intake import GroupCommit
+from lockstep_ledger.web.intake import GroupCommit, Tokens
 from lockstep_outcomes.prices.price import Pricing
 
 JSON = {"Content-Type": "application/json"}

@@ -9,20 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
-from lockstep_outcomes.attribution import LATE_SECONDS, Presence, SignOrigin, find_owners
 from lockstep_outcomes.classify import Classification, classify
 from lockstep_outcomes.evidence import (
+    LATE_SECONDS,
     Evidence,
     NodeEvent,
+    Presence,
     RankEnd,
+    SignOrigin,
     evidence_of,
+    find_owners,
     node_events_of,
     ranks_of,
 )
 from lockstep_outcomes.joblogs.kinds import KIND_BY_NAME, KINDS, Tier
 from lockstep_outcomes.progress.progress_events import hangs_of
-from lockstep_outcomes.rules import RULES
-from lockstep_outcomes.signs import EXIT_SIGNS, SCHEDULER_SIGNS, SIGNAL_SIGNS
+from lockstep_outcomes.rules import EXIT_SIGNS, RULES, SCHEDULER_SIGNS, SIGNAL_SIGNS
 from lockstep_outcomes.slurm import ENDED_STATES, OPEN_STATES
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.jobs import job_folder, page_path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_outcomes.attribution import drop_strangers
+from lockstep_outcomes.evidence import drop_strangers
 from lockstep_records.events.event import read_events
 
 from .report_command import report_json, reported

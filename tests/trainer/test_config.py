@@ -12,7 +12,7 @@ from lockstep_trainer.checkpoints.checkpointer import facts_of
 from lockstep_trainer.checkpoints.files import Facts, commit, folder_of, make_fresh
 from lockstep_trainer.commands.train import train
 from lockstep_trainer.config import TrainConfig, flag_name, trainer_flags
-from lockstep_trainer.data.corpus import read_corpus, standard_library
+from lockstep_trainer.data.shards import read_corpus, standard_library
 from lockstep_trainer.layout.world import Layout, world_from
 from lockstep_trainer.parallel import STRATEGIES, layout_of
 from lockstep_trainer.preflight import check_run

@@ -14,12 +14,15 @@ from click.testing import CliRunner
 from lockstep_trainer.commands.shards import shards as command
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batches, batches_of, prefetch
-from lockstep_trainer.data.corpus import Corpus, read_corpus, read_text_folder, standard_library
 from lockstep_trainer.data.shards import (
     MANIFEST,
+    Corpus,
     check_shards,
+    read_corpus,
     read_data,
     read_manifest,
+    read_text_folder,
+    standard_library,
     write_shards,
     write_text_shards,
 )

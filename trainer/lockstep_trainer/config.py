@@ -7,8 +7,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from lockstep_cli.options import DurationRange, FiniteRange
-from lockstep_cli.settings_file import config_option
+from lockstep_cli.options import DurationRange, FiniteRange, config_option
 from lockstep_records.text.durations import format_duration
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from lockstep_agent.jobs.pages import last_events
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import XID_TABLE
-from lockstep_outcomes.attribution import Presence, SignOrigin, find_owners
+from lockstep_outcomes.evidence import Presence, SignOrigin, find_owners
 from lockstep_records.events.event import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 

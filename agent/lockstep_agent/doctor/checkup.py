@@ -16,9 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_agent.health.judge import Judge
-from lockstep_agent.health.signs import Limits
-from lockstep_agent.health.verdicts import health_of
+from lockstep_agent.health.judge import Judge, Limits, health_of
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler

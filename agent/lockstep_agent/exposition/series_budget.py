@@ -1,15 +1,49 @@
-"""Keeps a node within its number of series: zeros of rare faults first, then detail, in order."""
+"""Keeps a node within its number of series: rare faults, then detail; max-min fair."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Part, Reading
-from lockstep_agent.exposition.fair_share import nested_shares
 from lockstep_catalogue import Endpoint, Kind, agent, metrics_of, series_budget
 from lockstep_catalogue.gpu import GPU_OWNER_INFO, PORT_OWNER_INFO
 from lockstep_catalogue.labels import JOB_ID, RANK
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def fair_shares(demands: Mapping[_Key, int], total: int) -> dict[_Key, int]:
+    """Who demands at most an equal share gets it all; the others get equal parts of the rest."""
+    shares: dict[_Key, int] = {}
+    left = total
+    for position, key in enumerate(sorted(demands, key=demands.__getitem__)):
+        shares[key] = min(demands[key], left // (len(demands) - position))
+        left -= shares[key]
+    return shares
+
+
+def nested_shares(
+    demands: Mapping[_Key, int], owners: Mapping[_Key, int | None], total: int
+) -> dict[_Key, int]:
+    """Shares among owners first, then each owner's share among what he owns.
+
+    Args:
+        demands: see ``fair_shares``.
+        owners: user id of each key; those without one have a common share.
+        total: see ``fair_shares``.
+    """
+    by_owner: dict[int | None, dict[_Key, int]] = {}
+    for key, demand in demands.items():
+        by_owner.setdefault(owners.get(key), {})[key] = demand
+    of_owners = fair_shares({o: sum(d.values()) for o, d in by_owner.items()}, total)
+    return {
+        key: share
+        for owner, of_owner in by_owner.items()
+        for key, share in fair_shares(of_owner, of_owners[owner]).items()
+    }
+
 
 _log = logging.getLogger(__name__)
 

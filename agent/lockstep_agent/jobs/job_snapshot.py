@@ -10,7 +10,7 @@ from itertools import islice
 from os import DirEntry, scandir
 from pathlib import Path
 
-from lockstep_agent.exposition.fair_share import fair_shares
+from lockstep_agent.exposition.series_budget import fair_shares
 from lockstep_agent.sources.pods import Pod
 from lockstep_records.file_access.foreign_files import owner_of
 from lockstep_records.files.jobs import PAGE, Roots, list_jobs, plain_roots, speaking_pages

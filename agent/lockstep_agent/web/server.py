@@ -12,7 +12,7 @@ from typing import Any
 
 from lockstep_agent.exposition.dcgm_names import render_dcgm
 from lockstep_agent.exposition.text import Exposition
-from lockstep_agent.health.verdicts import health_of
+from lockstep_agent.health.judge import health_of
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.access_control import AccessControl
 from lockstep_cli.small_server import (

@@ -4,8 +4,7 @@ import math
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, select_jobs_without_pages
-from lockstep_alerts.objectives.limits import BurnLimit, Limit
-from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.objectives.objective import BurnLimit, Limit, Objective
 from lockstep_alerts.rules.slices import SLICE_SECONDS
 from lockstep_catalogue import recorded
 from lockstep_catalogue.labels import CLUSTER

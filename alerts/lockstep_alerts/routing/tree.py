@@ -9,8 +9,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from lockstep_alerts.reading.model import Delivery, group_wait_seconds
-from lockstep_alerts.routing.receivers import KINDS, Deployment, webhooks
-from lockstep_alerts.routing.time_windows import OfficeHours
+from lockstep_alerts.routing.receivers import KINDS, Deployment, OfficeHours, webhooks
 from lockstep_catalogue.foreign import INCIDENT
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, PROJECT
 from lockstep_catalogue.vocabulary import CANARY_ALERT

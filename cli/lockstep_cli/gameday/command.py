@@ -16,13 +16,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lockstep_cli.gameday import cluster_actions, monitoring_actions, results  # noqa: F401  # register actions
+from lockstep_cli.gameday import results
 from lockstep_cli.gameday.actions import missing, perform
 from lockstep_cli.gameday.against import against_options
 from lockstep_cli.gameday.judge import judge
-from lockstep_cli.gameday.pairs import draw_pairs
 from lockstep_cli.gameday.results import Result
-from lockstep_cli.gameday.rows import SERVERS_GIGABYTES, Row, RowError, read_rows
+from lockstep_cli.gameday.rows import SERVERS_GIGABYTES, Row, RowError, draw_pairs, read_rows
 from lockstep_cli.gameday.scene import Observed, Scene
 from lockstep_cli.gameday.soak import soak_option
 from lockstep_cli.gameday.stage import Stage, StoppedError, empty, read_notifications

@@ -27,7 +27,7 @@ Whatever is notified of the row's cluster and neither expected nor in ``may`` fa
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any, Literal
@@ -247,3 +247,25 @@ def _read_action(fields: dict[str, Any]) -> dict[str, Any]:
         raise RowError(f"at: {times['at']} names no moment of a row")
     [(name, argument)] = fields.items()
     return {"name": name, "argument": argument, **times}
+
+
+_NODE = re.compile(r"\bnode-(\d)")
+
+
+def draw_pairs(rows: Sequence[Row], count: int, seed: int) -> list[tuple[Row, Row]]:
+    """So many pairs of different rows that have notices and share their servers, by chance."""
+    able = [row for row in rows if row.job and row.expect.notices and not row.exclusive]
+    chance = random.Random(f"pairs {seed}")
+    pairs = []
+    for number in range(count):
+        first, second = chance.sample(able, 2)
+        pairs.append((_move(first, number, "a"), _move(second, number, "b")))
+    return pairs
+
+
+def _move(row: Row, number: int, side: str) -> Row:
+    """The row in the cluster of its pair, with nodes of names of their own."""
+    text = _NODE.sub(rf"{side}-node-\1", msgspec.json.encode(row).decode())
+    moved = msgspec.json.decode(text, type=Row)
+    cluster = f"pair-{number}"
+    return msgspec.structs.replace(moved, row=f"{cluster}-{side}-{row.row}", cluster=cluster)

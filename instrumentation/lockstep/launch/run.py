@@ -19,11 +19,10 @@ import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
 from lockstep.hangs.worker_server import flight_recorder_settings
-from lockstep.identity.job_id import launched_job_id, scheduled_job_of
+from lockstep.identity.rank_identity import launched_job_id, scheduled_job_of
 from lockstep.identity.requeues import FIRST_ATTEMPT, requeues_of
 from lockstep.identity.scheduler import ALLOCATION
-from lockstep.launch.description import JobDescription, num_gpus_of_node
-from lockstep.launch.ending import judge_end
+from lockstep.launch.description import JobDescription, judge_end, num_gpus_of_node
 from lockstep.launch.job import Job
 from lockstep.launch.nccl_plugin import plugin_settings
 from lockstep.launch.options import (

@@ -24,8 +24,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from lockstep.identity.requeues import FIRST_ATTEMPT
-from lockstep.launch.description import num_gpus_of_node
-from lockstep.launch.ending import WorkersEnd, judge_end
+from lockstep.launch.description import WorkersEnd, judge_end, num_gpus_of_node
 from lockstep.launch.job import Job
 from lockstep.launch.last_output import KeptLogsSpecs, OutputKeeper, RankOutput
 from lockstep.launch.progress import ProgressWatch

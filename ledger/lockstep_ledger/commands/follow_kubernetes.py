@@ -10,8 +10,7 @@ import click
 
 from lockstep_cli.options import bad_input
 from lockstep_ledger.feeds.kubernetes.delivery import LedgerClient
-from lockstep_ledger.feeds.kubernetes.feed import Feed
-from lockstep_ledger.feeds.kubernetes.lease import RENEW_SECONDS, Lease
+from lockstep_ledger.feeds.kubernetes.feed import RENEW_SECONDS, Feed, Lease
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
 from lockstep_ledger.options import FILE, follow_options
 

@@ -16,17 +16,19 @@ from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_cli.options import Parsed
 from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.merge.counted import met_deadline
-from lockstep_ledger.merge.effective_time import (
+from lockstep_ledger.merge.record import (
     Expectation,
+    Record,
     expectation,
     interruptions_of,
+    record_of_json,
+    split_at,
     sum_interruptions,
 )
-from lockstep_ledger.merge.record import Record, record_of_json, split_at
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.tables import expectation_rows, money, percent, print_json, print_table
-from lockstep_outcomes.prices.calendar import KNOWN_YEARS
+from lockstep_outcomes.prices.price import KNOWN_YEARS
 from lockstep_outcomes.progress.goodput import JobGoodput, job_weighted_ratio, sum_goodput
 
 _WEEKS = 4

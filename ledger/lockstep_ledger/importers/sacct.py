@@ -16,7 +16,7 @@ import msgspec
 from lockstep_ledger.importers.scheduler_events import REPEAT_SECONDS, JobEvents
 from lockstep_outcomes.classify import classify
 from lockstep_outcomes.evidence import Evidence
-from lockstep_outcomes.signs import status_sign
+from lockstep_outcomes.rules import status_sign
 from lockstep_outcomes.slurm import (
     Partition,
     SlurmJob,

@@ -11,9 +11,8 @@ from itertools import takewhile
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 from lockstep_ledger.merge.facts import UNVOUCHED
-from lockstep_ledger.merge.plausible import most_gpu_seconds
 from lockstep_ledger.merge.precedence import PAGES_SOURCE, SCHEDULER, SETTLED, order_of
-from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow
+from lockstep_ledger.merge.spans import PART_PREFIX, End, Frame, Span, WindowRow, most_gpu_seconds
 from lockstep_outcomes.progress.goodput import PROGRESS_STATES
 from lockstep_records.events.event import Event
 

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, delete, select, update
 
 from lockstep_ledger.ingest.speakers import Speaker, may_join
 from lockstep_ledger.merge.counted import Booked, Effects
-from lockstep_ledger.merge.plausible import MAX_SPARE_NODES
 from lockstep_ledger.merge.precedence import SCHEDULER
+from lockstep_ledger.merge.spans import MAX_SPARE_NODES
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.database import chunks_of
 from lockstep_ledger.store.job_states import ID_PREFIX, JobState, Key, KnownJobs

@@ -10,8 +10,14 @@ import msgspec
 from sqlalchemy import Connection, Select, func, select
 
 from lockstep_ledger.merge.derive import ratios
-from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
-from lockstep_ledger.merge.record import Record, read_at, record_of_json
+from lockstep_ledger.merge.record import (
+    Record,
+    expectation,
+    interruptions_of,
+    last_hour_ettr,
+    read_at,
+    record_of_json,
+)
 from lockstep_ledger.store.job_states import ID_PREFIX, decode_span
 from lockstep_ledger.store.tables import aliases, amendments, events, jobs, spans
 from lockstep_outcomes.prices.price import Pricing

@@ -16,9 +16,9 @@ from lockstep_ledger.ingest.speakers import OPERATOR, RELATIONS, RULES, Speaker,
 from lockstep_ledger.merge import counted
 from lockstep_ledger.merge.facts import JobFacts
 from lockstep_ledger.merge.outcome import SettleTimeouts
-from lockstep_ledger.merge.plausible import Refused, implausible
 from lockstep_ledger.merge.precedence import body_of
 from lockstep_ledger.merge.record import Record, price
+from lockstep_ledger.merge.spans import Refused, implausible
 from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store import job_states
 from lockstep_ledger.store.counters import Counters

@@ -19,13 +19,12 @@ from starlette.responses import JSONResponse, Response
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 from lockstep_ledger import billing
-from lockstep_ledger.merge.effective_time import Expectation
-from lockstep_ledger.merge.record import STATUSES, Record
+from lockstep_ledger.merge.record import STATUSES, Expectation, Record
 from lockstep_ledger.store import dead_letters as letters
 from lockstep_ledger.store import queries
 from lockstep_ledger.store.queries import FILTERS, INTERNAL_FIELDS, MAX_PAGE, OWN_COLUMNS
 from lockstep_ledger.store.tables import dead_letters, jobs
-from lockstep_ledger.web.grants import Tokens
+from lockstep_ledger.web.intake import Tokens
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_records.distribution import installed_version
 

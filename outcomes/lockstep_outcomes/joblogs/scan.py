@@ -15,9 +15,11 @@ from lockstep_outcomes.joblogs.kinds import (
     KIND_BY_NAME,
     KINDS,
     LAUNCHER_ERRORS,
+    LONGEST_LINE,
     Kind,
+    LiteralSearch,
+    kinds_by_literal,
 )
-from lockstep_outcomes.joblogs.literals import LONGEST_LINE, LiteralSearch, kinds_by_literal
 from lockstep_outcomes.joblogs.model import Line
 from lockstep_outcomes.joblogs.prefix import Origin, Stamp, clean, split_prefix
 from lockstep_outcomes.joblogs.progress import MilestoneLine, Milestones

@@ -1,21 +1,22 @@
-"""The status of a job of this node, and which ended jobs leave its tmpfs first."""
+"""The status of a job of this node, and who leaves its tmpfs first, and jobs without pages."""
 
+import json
 import logging
 import math
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events.event import Event, finish_time, read_events
 from lockstep_records.file_access.foreign_files import ForeignFileError, scan_foreign
-from lockstep_records.file_access.own_files import open_own_folder
+from lockstep_records.file_access.own_files import open_own_folder, replace_own_file
 from lockstep_records.files.jobs import (
     JOB_ID,
     MAX_ENTRIES,
@@ -24,10 +25,61 @@ from lockstep_records.files.jobs import (
     newest_pages,
     start_seconds,
 )
-from lockstep_records.files.seen_jobs import read_seen
+from lockstep_records.files.rank_files import read_object
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page
 from lockstep_records.page.replicas import unseen_in
+
+_PATH = Path("seen") / "jobs.json"
+_MAX_BYTES, _MAX_JOBS, _MAX_WORDS = 1 << 20, 1024, 2000
+_STALE_SECONDS = 300.0
+"""After which an agent that wrote nothing new is gone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenJob:
+    """A job of this node, what shows it, since when, and a sentence on whether it moves."""
+
+    job_id: str
+    seen_by: str
+    ranks: int
+    world_size: int | None
+    start_seconds: float
+    finding: str
+
+
+def write_seen(root: Path, jobs: Sequence[SeenJob]) -> None:
+    """Replaces the list, readable for root and the group of the folder; or OSError."""
+    path = root / _PATH
+    path.parent.mkdir(mode=0o755, exist_ok=True)
+    document = {"seconds": time.time(), "jobs": [asdict(job) for job in jobs[:_MAX_JOBS]]}
+    replace_own_file(path, json.dumps(document))
+
+
+def read_seen(root: Path) -> list[SeenJob]:
+    """The jobs of an agent that runs; empty where there is none, or it may not be read."""
+    document = read_object(root / _PATH, _MAX_BYTES) or {}
+    seconds, jobs = document.get("seconds"), document.get("jobs")
+    is_fresh = isinstance(seconds, int | float) and time.time() - seconds < _STALE_SECONDS
+    found = map(_job, jobs if is_fresh and isinstance(jobs, list) else ())
+    return [job for job in found if job is not None][:_MAX_JOBS]
+
+
+def _job(fields: Any) -> SeenJob | None:
+    try:
+        world_size = fields["world_size"]
+        job = SeenJob(
+            job_id=str(fields["job_id"]),
+            seen_by=str(fields["seen_by"])[:_MAX_WORDS],
+            ranks=int(fields["ranks"]),
+            world_size=None if world_size is None else int(world_size),
+            start_seconds=float(fields["start_seconds"]),
+            finding=str(fields["finding"])[:_MAX_WORDS],
+        )
+    except (TypeError, KeyError, ValueError, OverflowError):
+        return None
+    return job if JOB_ID.fullmatch(job.job_id) else None
+
 
 _log = logging.getLogger(__name__)
 JobState = Literal["starting", "running", "ended", "gone"]

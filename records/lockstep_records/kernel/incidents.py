@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep_catalogue import METRICS_NAMED, Metric, incidents
-from lockstep_records.kernel.finding import Finding, event_of, is_same_event
 from lockstep_records.kernel.lines import Message
-from lockstep_records.kernel.patterns import FirmwareRecord, match_message
+from lockstep_records.kernel.patterns import (
+    Finding,
+    FirmwareRecord,
+    event_of,
+    is_same_event,
+    match_message,
+)
 
 # a log can hold any number of addresses: without a bound a damaged one would fill the memory
 _MAX_COUNTERS = 1000

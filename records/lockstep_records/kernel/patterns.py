@@ -6,20 +6,157 @@ most 15 characters and the process's id first, or the file first and the signal 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
-from lockstep_records.kernel import finding
+from lockstep_catalogue import Metric
+from lockstep_catalogue import incidents as metrics
+from lockstep_catalogue.incidents import NONFATAL, XID_TABLE
+from lockstep_records.text.printable import printable
+
+# Xid lines have no function digit, SXid lines have one
+ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
+# One memory error is reported by several of these: the error, its containment, the remapped row.
+_MEMORY_EVENT = frozenset({"48", "63", "64", "94", "95", "171", "172"})
+# Of whatever ended a program or asks for a reset these follow.
+_FOLLOWING = frozenset({"43", "45", "154"})
+
+Match = re.Match[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The meaning of one message.
+
+    Attributes:
+        key: messages with the same key belong to the same incident.
+        quiet_seconds: silence after which the next such message is a new incident.
+        echo_of: begins of the keys of incidents, an empty part being any: while one of them is
+            ongoing, this one is not counted. Of the messages of one reading it is judged last.
+        event: numbers of the Xids that report the same event of a GPU, or ``*`` for any.
+        facts: named parts of the message that are not among the labels.
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    key: tuple[str, ...]
+    quiet_seconds: float
+    echo_of: tuple[tuple[str, ...], ...] = ()
+    event: frozenset[str] = frozenset()
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A line of the table.
+
+    Args:
+        build_finding: builds the finding from this pattern and a match of its expression.
+        value: the incident's value in its closed set of label values, where it has one.
+        quiet_seconds: see Finding.
+        expression: regular expression whose named groups become facts.
+        key_groups: groups whose values make two messages one incident.
+        echo_of: see Finding; a part in braces is the group of that name.
+    """
+
+    build_finding: Callable[["Pattern", Match], Finding]
+    value: str
+    quiet_seconds: float
+    expression: str
+    key_groups: tuple[str, ...] = ()
+    echo_of: tuple[tuple[str, ...], ...] = ()
+
+
+def pci_address(text: str) -> str:
+    """An address as /sys writes it: four digits of domain, lower case, with a function."""
+    domain, bus, rest = text.lower().split(":")
+    device, _, function = rest.partition(".")
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function or '0'}"
+
+
+def _facts(match: Match) -> dict[str, str]:
+    found = {name: printable(value) for name, value in match.groupdict().items() if value}
+    return {**found, "pci": pci_address(found["pci"])} if "pci" in found else found
+
+
+def _echoes(pattern: Pattern, facts: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(facts.get(part[1:-1], "unknown") if part.startswith("{") else part for part in key)
+        for key in pattern.echo_of
+    )
+
+
+def event_of(number: str) -> frozenset[str]:
+    """Numbers of the Xids that may report the same event as this one; empty for most numbers."""
+    if number in _FOLLOWING:
+        return frozenset({"*"})
+    return _MEMORY_EVENT if number in _MEMORY_EVENT else frozenset()
+
+
+def is_same_event(number: str, event: frozenset[str]) -> bool:
+    """Whether an Xid is among those of an event."""
+    return number in event or ("*" in event and number not in _FOLLOWING)
+
+
+def build_xid(pattern: Pattern, match: Match) -> Finding:
+    """The finding of an Xid, of a GPU or of one instance of a split GPU, or of a failure by name.
+
+    What the message calls nonfatal counts as nonfatal, whatever its number is elsewhere.
+    """
+    facts = _facts(match)
+    address = facts.pop("pci", None) or facts.pop("index", "unknown")
+    number = facts.pop("xid", pattern.value)
+    number = str(int(number)) if number.isdecimal() else number
+    number += NONFATAL if facts.pop("nonfatal", "") else ""
+    instance_ids = (facts.pop("gi", ""), facts.pop("ci", ""))
+    labels = (address, "/".join(part for part in instance_ids if part), number)
+    xid = XID_TABLE.get(number)
+    event = event_of(number)
+    is_per_process = xid is not None and xid.of_a_process and not event
+    pid = facts.get("pid", "") if is_per_process else ""
+    key = ("xid", *labels, pid)
+    echo_of = _echoes(pattern, {"pci": address})
+    return Finding(
+        metrics.GPU_XID_INCIDENTS, labels, key, pattern.quiet_seconds, echo_of, event, facts
+    )
+
+
+def build_sxid(pattern: Pattern, match: Match) -> Finding:
+    """The finding of a fault of an NVSwitch."""
+    facts = _facts(match)
+    fatal = "fatal" if facts.pop("fatal").lower() == "fatal" else "non_fatal"
+    labels = (facts.pop("pci"), str(int(facts.pop("sxid"))), fatal)
+    key = ("sxid", *labels, facts.get("link", ""))
+    return Finding(metrics.NVSWITCH_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)
+
+
+def build_nic(pattern: Pattern, match: Match) -> Finding:
+    """The finding of a message of a network driver."""
+    facts = _facts(match)
+    device = facts.get("port") or facts.pop("port2", None) or facts.get("pci") or "unknown"
+    key = ("nic", facts.get("pci", ""), pattern.value, device)
+    labels, echo_of = (device, pattern.value), _echoes(pattern, facts)
+    return Finding(metrics.NIC_INCIDENTS, labels, key, pattern.quiet_seconds, echo_of, facts=facts)
+
+
+def build_host(pattern: Pattern, match: Match) -> Finding:
+    """The finding of a message about the node."""
+    facts = _facts(match)
+    key = ("host", pattern.value, *(facts.get(name, "") for name in pattern.key_groups))
+    labels, echo_of = (pattern.value,), _echoes(pattern, facts)
+    return Finding(metrics.HOST_INCIDENTS, labels, key, pattern.quiet_seconds, echo_of, facts=facts)
+
 
 _DRIVERS = "mlx4_core|mlx4_en|mlx5_core|mlx5_ib|ena|efa|bnxt_en|bnxt_re|ice|irdma|idpf|gve"
 _PORT = (
-    rf"(?:(?:{_DRIVERS}) (?P<pci>{finding.ADDRESS})(?: (?P<port>[a-z][\w@.-]{{1,30}})(?=:))?"
+    rf"(?:(?:{_DRIVERS}) (?P<pci>{ADDRESS})(?: (?P<port>[a-z][\w@.-]{{1,30}})(?=:))?"
     r"|mlx4_en: (?P<port2>[a-z][\w@.-]{1,30})): ?.{0,200}?"
 )
-_AER = rf"(?:pcieport {finding.ADDRESS}: )?AER: (?:Multiple )?"
-_FROM = rf"error (?:message )?received(?: from|:) (?P<pci>{finding.ADDRESS})"
-_BUS = rf"[\w-]{{1,30}} (?P<pci>{finding.ADDRESS}): (?:AER: )?PCIe Bus Error: severity="
-_GPU_OF_DRIVER = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{finding.ADDRESS}): )?"
-_OTHER_GPU = rf"(?:amdgpu|xe|i915|habanalabs) (?P<pci>{finding.ADDRESS}): "
+_AER = rf"(?:pcieport {ADDRESS}: )?AER: (?:Multiple )?"
+_FROM = rf"error (?:message )?received(?: from|:) (?P<pci>{ADDRESS})"
+_BUS = rf"[\w-]{{1,30}} (?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity="
+_GPU_OF_DRIVER = rf"NVRM: (?:(?P<index>GPU\d{{1,2}}) |GPU (?P<pci>{ADDRESS}): )?"
+_OTHER_GPU = rf"(?:amdgpu|xe|i915|habanalabs) (?P<pci>{ADDRESS}): "
 Keys = tuple[tuple[str, ...], ...]
 # A device that is lost is an error of its link, and both ends of a link report one error.
 _LINK_KEYS = {
@@ -38,49 +175,49 @@ def _host(
     *expressions: str,
     key: tuple[str, ...] = (),
     echo_of: Keys = (),
-) -> Iterator[finding.Pattern]:
+) -> Iterator[Pattern]:
     """Lines of an incident of the node; ``key`` names the groups that make two of them one."""
     for text in expressions:
-        yield finding.Pattern(finding.build_host, incident, quiet_seconds, text, key, echo_of)
+        yield Pattern(build_host, incident, quiet_seconds, text, key, echo_of)
 
 
 def _nic(
     incident: str, quiet_seconds: float, *expressions: str, echo_of: Keys = ()
-) -> Iterator[finding.Pattern]:
+) -> Iterator[Pattern]:
     """Lines of an incident of a network adapter."""
     for text in expressions:
-        yield finding.Pattern(finding.build_nic, incident, quiet_seconds, text, (), echo_of)
+        yield Pattern(build_nic, incident, quiet_seconds, text, (), echo_of)
 
 
-def _gpu(name: str, *expressions: str, echo_of: Keys = ()) -> Iterator[finding.Pattern]:
+def _gpu(name: str, *expressions: str, echo_of: Keys = ()) -> Iterator[Pattern]:
     """Lines of a failure of a GPU to which the driver gives no number."""
     for text in expressions:
-        yield finding.Pattern(finding.build_xid, name, 300, text, (), echo_of)
+        yield Pattern(build_xid, name, 300, text, (), echo_of)
 
 
 _KERNEL = (
     # a recovery action that is wanted no more ends a fault
-    finding.Pattern(
-        finding.build_xid,
+    Pattern(
+        build_xid,
         "",
         300,
         # the instance of a split GPU stands inside the brackets, where other agents miss it
-        rf"NVRM: Xid \((?:PCI:)?(?P<pci>{finding.ADDRESS})(?: GPU-I:(?P<gi>\d{{1,3}}))?"
+        rf"NVRM: Xid \((?:PCI:)?(?P<pci>{ADDRESS})(?: GPU-I:(?P<gi>\d{{1,3}}))?"
         r"(?: GPU-CI:(?P<ci>\d{1,3}))?\): (?!154\b.{0,200}?to 0x0 \(None\))(?P<xid>\d{1,4})\b"
         r"(?:, pid='?(?P<pid>\d{1,10}|<unknown>)'?)?(?:, name=(?P<process>[^,]{1,64}))?"
         r"(?:.{0,80}?\b(?P<nonfatal>[Nn]on-?[Ff]atal)\b)?",
     ),
     *_gpu(
         "fallen_off",
-        rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>{finding.ADDRESS})\b"
+        rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>{ADDRESS})\b"
         r".{0,200}?fallen off the bus",
-        rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?lost from bus",
+        rf"amdgpu (?P<pci>{ADDRESS}): .{{0,80}}?lost from bus",
         echo_of=(("xid", "{pci}", "", "79"),),
     ),
     *_gpu(
         "rm_init_failed",
-        rf"NVRM: GPU (?P<pci>{finding.ADDRESS}): (?:rm_init_adapter|RmInitAdapter) failed",
-        rf"habanalabs (?P<pci>{finding.ADDRESS}): Failed to initialize (?P<device>hl\d{{1,3}})",
+        rf"NVRM: GPU (?P<pci>{ADDRESS}): (?:rm_init_adapter|RmInitAdapter) failed",
+        rf"habanalabs (?P<pci>{ADDRESS}): Failed to initialize (?P<device>hl\d{{1,3}})",
     ),
     *_gpu(
         "firmware",
@@ -106,20 +243,20 @@ _KERNEL = (
     ),
     *_gpu(
         "memory_corrected",
-        rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?\b[1-9]\d{{0,9}} (?:new )?correctable "
+        rf"amdgpu (?P<pci>{ADDRESS}): .{{0,80}}?\b[1-9]\d{{0,9}} (?:new )?correctable "
         r"hardware errors detected",
     ),
     *_gpu(
         "memory_error",
-        rf"amdgpu (?P<pci>{finding.ADDRESS}): .{{0,80}}?[1-9]\d{{0,9}} (?:new )?uncorrectable "
+        rf"amdgpu (?P<pci>{ADDRESS}): .{{0,80}}?[1-9]\d{{0,9}} (?:new )?uncorrectable "
         r"hardware errors detected",
     ),
     # an SXid is followed by lines of data with the same number, which must not count
-    finding.Pattern(
-        finding.build_sxid,
+    Pattern(
+        build_sxid,
         "",
         60,
-        rf"nvidia-nvswitch(?P<switch>\d{{1,3}}): SXid \(PCI:(?P<pci>{finding.ADDRESS})\): "
+        rf"nvidia-nvswitch(?P<switch>\d{{1,3}}): SXid \(PCI:(?P<pci>{ADDRESS})\): "
         r"(?P<sxid>\d{1,6}), (?P<fatal>Fatal|Non-fatal)(?:, Link (?P<link>\d{1,3}))?",
     ),
     *_host(
@@ -323,7 +460,7 @@ _FIRMWARE_LINE = re.compile(
 )
 
 
-def match_message(log: str, text: str) -> finding.Finding | None:
+def match_message(log: str, text: str) -> Finding | None:
     """The finding of a message without its time; None for a message of no concern."""
     if _QUOTE.match(text):
         return None

@@ -12,9 +12,8 @@ from lockstep_outcomes.progress.progress_events import HangRecord, hangs_of, sta
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.align import Alignment
-from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.recording import Recording, select_columns
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.recording.window import select_columns
 from lockstep_reports.wording import duration
 
 # A rank in a long phase is silent for a while; two minutes are the default limit of a hang too.

@@ -16,8 +16,7 @@ from typing import Protocol, cast
 from lockstep_records.files.jobs import find_job
 from lockstep_records.page.reader import read_page
 from lockstep_reports.readers.engine import Engine
-from lockstep_reports.recording.recording import LogRecording, Recording
-from lockstep_reports.recording.window import Window
+from lockstep_reports.recording.recording import LogRecording, Recording, Window
 
 ADDRESSES = ("http://", "https://")
 """How a source that is a Prometheus begins."""

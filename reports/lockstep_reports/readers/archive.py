@@ -44,9 +44,8 @@ from lockstep_reports.readers.pages import (
     join,
     read_rings,
 )
-from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.recording import Recording, Window
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.recording.window import Window
 from lockstep_reports.wording import list_ranks, percent, plural
 
 _SURVEYED = ("step", "flags", "seconds")

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
-from lockstep_outcomes.attribution import drop_strangers
 from lockstep_outcomes.classify import classify
-from lockstep_outcomes.evidence import evidence_of
+from lockstep_outcomes.evidence import drop_strangers, evidence_of
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang, switched_timeouts
 from lockstep_outcomes.progress.progress_events import (
     HangRecord,

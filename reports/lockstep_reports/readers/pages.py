@@ -37,8 +37,8 @@ from lockstep_reports.readers.page_rows import (
     select_rows,
 )
 from lockstep_reports.readers.plugin_pages import join_plugin
+from lockstep_reports.recording.recording import Window, steps_inside, window_note
 from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
-from lockstep_reports.recording.window import Window, steps_inside, window_note
 from lockstep_reports.wording import plural
 
 ROW_DTYPE = dtype_of(ROW)

@@ -8,8 +8,7 @@ import pytest
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.doctor.checkup import ADVICE
-from lockstep_agent.health.judge import Judge
-from lockstep_agent.health.signs import Expectations, Limits, read_port
+from lockstep_agent.health.judge import Expectations, Judge, Limits, read_port
 from lockstep_agent.options import Options
 from lockstep_catalogue import agent, fabric, gpu
 from lockstep_catalogue.incidents import (

@@ -5,9 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep_agent.health.judge import Judge
-from lockstep_agent.health.signs import Expectations, read_port
-from lockstep_agent.health.verdicts import verdicts_in
+from lockstep_agent.health.judge import Expectations, Judge, read_port, verdicts_in
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler

@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping
 
 from lockstep_alerts.objectives.conditions import BudgetSpent, Burn, GpuSecondBurn, SliceWorse
-from lockstep_alerts.objectives.limits import BurnLimit, Limit
-from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.objectives.objective import BurnLimit, Limit, Objective
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import EVENT_SLOS, SLO, SLO_EVENT, SLO_EVENTS, SLO_WINDOWS, WINDOW

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_alerts.alert import OBJECTIVES
-from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
+from lockstep_alerts.objectives.objective import Limit, feasible_burn_rate
 from lockstep_alerts.output import declared_by_spec, write_files
 from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import spec_path

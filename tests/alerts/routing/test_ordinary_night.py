@@ -20,8 +20,7 @@ from servers import Exposition, serving, wait_until
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
-from lockstep_alerts.routing.receivers import Deployment, webhooks
-from lockstep_alerts.routing.time_windows import OfficeHours, TimeWindow
+from lockstep_alerts.routing.receivers import Deployment, OfficeHours, TimeWindow, webhooks
 from lockstep_alerts.routing.tree import OVERNIGHT
 from lockstep_alerts.shipped import one_machine_spec_path
 from lockstep_alerts.spec import Spec, read_spec

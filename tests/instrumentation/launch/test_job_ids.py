@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.identity.job_id import find_job_id, launched_job_id, local_job_id
-from lockstep.identity.rank_identity import identity_from
+from lockstep.identity.rank_identity import (
+    find_job_id,
+    identity_from,
+    launched_job_id,
+    local_job_id,
+)
 from lockstep_records.files.jobs import check_job_id
 
 # Plain torchrun in a container: its run id is "none", and the launcher is process 1 of each pod.

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from lockstep.launch.ending import WorkersEnd, judge_end
+from lockstep.launch.description import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.run import _exit_status, _print_outcome, _worker_environment, claim_job, launch
 from lockstep.telemetry.logs import SWITCH

@@ -165,7 +165,7 @@ BREAKS: dict[str, tuple[str, Break]] = {
     "replicas": ("fingerprints", at("lockstep.monitor.fingerprints.watch_replicas")),
     "a fingerprint": ("fingerprints", with_fingerprints),
     "a checkpoint's end": ("checkpoints", at(f"{_PERIODIC}.write_saved")),
-    "a restore's end": ("restores", at("lockstep.monitor.reports.write_restored")),
+    "a restore's end": ("restores", at("lockstep.monitor.live.write_restored")),
     "an error in a block": ("blocks", at(f"{_PERIODIC}.PeriodicStats.count_out_of_memory")),
 }
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from starlette.testclient import TestClient
 
 from lockstep_ledger.command import ledger
-from lockstep_ledger.web.grants import Grant, Tokens
+from lockstep_ledger.web.intake import Grant, Tokens
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import read_rate_card
 

@@ -20,8 +20,7 @@ from lockstep_ledger.billing import (
     group,
     judge_budgets,
 )
-from lockstep_outcomes.prices.calendar import last_day, parse_month
-from lockstep_outcomes.prices.price import PricedJob, Pricing
+from lockstep_outcomes.prices.price import PricedJob, Pricing, last_day, parse_month
 from lockstep_outcomes.prices.rate_card import Budget, Capacity, Rate, RateCard
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_ledger.commands.follow_kubernetes import follow_kubernetes
-from lockstep_ledger.feeds.kubernetes.lease import Lease
+from lockstep_ledger.feeds.kubernetes.feed import Lease
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
 
 URL = ("--url", "http://127.0.0.1:9")

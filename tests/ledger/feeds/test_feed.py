@@ -11,8 +11,7 @@ from servers import wait_until
 
 from lockstep_ledger.feeds.kubernetes import delivery
 from lockstep_ledger.feeds.kubernetes.delivery import LedgerClient, Remembered
-from lockstep_ledger.feeds.kubernetes.feed import Feed
-from lockstep_ledger.feeds.kubernetes.lease import Lease
+from lockstep_ledger.feeds.kubernetes.feed import Feed, Lease
 from lockstep_ledger.feeds.kubernetes.server import ApiServer, ServerClock, ServerError
 
 from .objects import job, pod

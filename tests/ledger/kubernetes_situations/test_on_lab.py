@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep_ledger.feeds.kubernetes.lease import Lease
+from lockstep_ledger.feeds.kubernetes.feed import Lease
 from lockstep_ledger.feeds.kubernetes.server import ApiServer
 
 from .cluster import Cluster

@@ -5,8 +5,7 @@ from dataclasses import asdict
 import pytest
 from sqlalchemy import select
 
-from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
-from lockstep_ledger.merge.record import Record
+from lockstep_ledger.merge.record import Record, expectation, interruptions_of, last_hour_ettr
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.queries import job_document
 from lockstep_ledger.store.tables import jobs

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from lockstep_ledger.merge import plausible
+from lockstep_ledger.merge import spans
 from lockstep_ledger.store import job_work
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
@@ -111,7 +111,7 @@ def test_spans_before_a_late_event_are_not_read_again(
 def test_a_start_beyond_the_most_spans_of_a_job_is_a_dead_letter(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plausible, "MAX_SPANS", 4)
+    monkeypatch.setattr(spans, "MAX_SPANS", 4)
     with opened(dsn) as writer:
         for node in range(6):
             sent = Submission(checked(Story(now=BEGIN + node).start(f"n{node}")))

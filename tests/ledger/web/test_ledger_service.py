@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from lockstep_catalogue import Endpoint, agent, ledger, metrics_of
 from lockstep_cli.small_server import RateLimit
 from lockstep_ledger.web.api import document
-from lockstep_ledger.web.grants import Grant, Tokens
+from lockstep_ledger.web.intake import Grant, Tokens
 
 from ..service import application, complaints
 from ..stories import Story, delivery

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 from lockstep_ledger.commands.serve import serve
-from lockstep_ledger.web.grants import WRITER_SCOPES, Grant, Tokens, read_tokens
+from lockstep_ledger.web.intake import WRITER_SCOPES, Grant, Tokens, read_tokens
 from lockstep_records.file_access.token_files import read_token_lines
 
 from ..service import application

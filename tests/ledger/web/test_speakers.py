@@ -20,7 +20,7 @@ from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.tables import agents
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.grants import Grant, Tokens
+from lockstep_ledger.web.intake import Grant, Tokens
 from lockstep_records.events.kinds import KINDS
 
 NOW = 1_795_000_000.0

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import OUTCOMES
-from lockstep_outcomes.joblogs.kinds import KINDS, Kind
-from lockstep_outcomes.joblogs.literals import LiteralSearch, kinds_by_literal
+from lockstep_outcomes.joblogs.kinds import KINDS, Kind, LiteralSearch, kinds_by_literal
 from lockstep_outcomes.joblogs.outcome import Incident, judge_log
 from lockstep_outcomes.joblogs.prefix import clean, find_stamp, split_prefix
 from lockstep_outcomes.joblogs.read import read_log

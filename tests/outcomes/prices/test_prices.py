@@ -6,8 +6,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lockstep_outcomes.prices.calendar import begin_of, read_range, split_days
-from lockstep_outcomes.prices.price import Price, PricedJob, Pricing
+from lockstep_outcomes.prices.price import (
+    Price,
+    PricedJob,
+    Pricing,
+    begin_of,
+    read_range,
+    split_days,
+)
 from lockstep_outcomes.prices.rate_card import Rate, RateCard, read_rate_card
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -16,8 +16,8 @@ from lockstep_reports.analysis.compare import cliffs_delta, measure_change
 from lockstep_reports.analysis.cost import Goodput, causes, cost, goodput
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.recording.account import divide
+from lockstep_reports.recording.recording import parse_bound
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.recording.window import parse_bound
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.losses import Loss

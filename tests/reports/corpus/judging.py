@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_reports.readers import ReadOptions, read_source
-from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window import Window, cut_inside, parse_bound
+from lockstep_reports.recording.recording import Recording, Window, cut_inside, parse_bound
 from lockstep_reports.render import json_text, terminal
 from lockstep_reports.report import make_document
 

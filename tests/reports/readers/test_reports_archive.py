@@ -21,8 +21,7 @@ from lockstep_records.events.event import Event, append_event
 from lockstep_records.page.layout import EXTRAS
 from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.archive import read_archive
-from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window import Bound, Window, cut_inside
+from lockstep_reports.recording.recording import Bound, Recording, Window, cut_inside
 from lockstep_reports.report import make_document
 
 from ..corpus.cases import list_cases

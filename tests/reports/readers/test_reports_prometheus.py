@@ -18,7 +18,7 @@ from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.document.published import step_reasons
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
-from lockstep_reports.recording.window import Bound, Window, cut_inside
+from lockstep_reports.recording.recording import Bound, Window, cut_inside
 from lockstep_reports.top.command import top
 
 from ..report_command import report_json, run_report

@@ -13,9 +13,8 @@ from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.headline import findings
 from lockstep_reports.recording.account import Account, divide
 from lockstep_reports.recording.align import align, drift_of
-from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.recording import Bound, Recording, Window, cut_before, cut_inside
 from lockstep_reports.recording.steps import DurationHistogram, Steps, timed_steps
-from lockstep_reports.recording.window import Bound, Window, cut_before, cut_inside
 from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 

@@ -11,7 +11,7 @@ import torch
 from lockstep_records.text.durations import format_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
-from lockstep_trainer.faults.in_steps import SLOW_PHASES
+from lockstep_trainer.faults.kinds import SLOW_PHASES
 from lockstep_trainer.faults.parse import inject
 from lockstep_trainer.layout.world import World
 from lockstep_trainer.model.gpt import GPT, Mixture

@@ -4,26 +4,165 @@ With ``--checkpoint-async`` a step waits only for a copy of its state. A thread 
 verifies and commits the copy, over a process group of its own.
 """
 
+import hashlib
+import io
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.distributed as dist
+from torch import futures
+from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.fsdp import FSDPModule
 
 import lockstep
 from lockstep_trainer.checkpoints import files
-from lockstep_trainer.checkpoints import shards as shard_files
+from lockstep_trainer.checkpoints.files import InvalidCheckpointError, make_fresh, sha256_of
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.layout.world import Layout, World
 from lockstep_trainer.parallel.parallel_model import ParallelModel
+
+State: TypeAlias = dict[str, dict[str, Any]]
+
+
+def state_of(model: ParallelModel, optimizer: torch.optim.Optimizer) -> State:
+    """This rank's part of the state: references to its shards, not copies.
+
+    It holds parameters and optimizer state by parameter name. Parameter groups are left out: they
+    follow from the layout, and the learning rate follows from the step.
+    """
+    for part in model.parts:
+        for module in part.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # an evaluation has no backward, which would reshard them
+    optimizer_state: Any = get_optimizer_state_dict(model.module, optimizer)["state"]
+    return {"model": get_model_state_dict(model.module), "optimizer": optimizer_state}
+
+
+def set_state(state: State, model: ParallelModel, optimizer: torch.optim.Optimizer) -> None:
+    """Loads a state from ``state_of`` into a rank's model and optimizer."""
+    set_model_state_dict(model.module, state["model"])
+    groups: Any = get_optimizer_state_dict(model.module, optimizer)["param_groups"]
+    optimizer_state: Any = {"state": state["optimizer"], "param_groups": groups}
+    set_optimizer_state_dict(model.module, optimizer, optimizer_state)
+
+
+def write_shards(state: State, folder: Path, group: dist.ProcessGroup) -> dict[str, str]:
+    """Writes, syncs and verifies the shards of all ranks, in a new folder.
+
+    The group is all ranks, over gloo; nothing else may use it meanwhile. Gives SHA-256 by file: on
+    rank 0 of every file, on the others none. Where one rank cannot write, every rank raises
+    CheckpointException.
+    """
+    writer = _Writer(folder)
+    state_dict_saver.save(state, storage_writer=writer, process_group=group)
+    # The manifest needs the checksums of all ranks, and only rank 0 writes it.
+    all_ranks: list[Any] | None = [None] * group.size() if group.rank() == 0 else None
+    dist.gather_object(writer.files.sha256_by_file, all_ranks, group=group, group_dst=0)
+    return {name: sha256 for files in all_ranks or () for name, sha256 in files.items()}
+
+
+def read_shards(state: State, folder: Path, group: dist.ProcessGroup) -> None:
+    """Fills a rank's part of the state from a checkpoint of any layout, in place."""
+    load(state, storage_reader=FileSystemReader(folder), process_group=group)
+
+
+class _Writer(FileSystemWriter):
+    """torch's writer, in a new folder, with checksums; its errors reach every rank."""
+
+    def __init__(self, folder: Path) -> None:
+        # overwrite=True would half-overwrite a valid checkpoint if a kill came in the middle: torch
+        # writes shards directly under their final names.
+        super().__init__(folder, overwrite=False)
+        # torch checks no content: it loads a flipped byte silently.
+        self.fs = self.files = _HashedFiles()
+        self._folder, self._is_coordinator = folder, False
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Notes whether this rank creates the folder."""
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        self._is_coordinator = is_coordinator
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Creates the folder, on the coordinator alone."""
+        # No rank writes before the coordinator has all plans, so the folder exists by then.
+        if not self._is_coordinator:
+            return plan
+        make_fresh(self._folder)
+        return super().prepare_local_plan(plan)
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> futures.Future[list[WriteResult]]:
+        """Writes this rank's shards and verifies them."""
+        written: futures.Future[list[WriteResult]] = super().write_data(plan, planner)
+        self.files.verify(self._folder)
+        return written
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Writes the index, on the coordinator alone, and verifies it."""
+        super().finish(metadata, results)
+        self.files.verify(self._folder)
+
+
+class _HashedFiles(FileSystem):
+    """New files, hashed from memory as they are written."""
+
+    def __init__(self) -> None:
+        self.sha256_by_file: dict[str, str] = {}
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+        """A new file; its checksum is known when the context is left."""
+        assert mode == "wb"
+        # x: the folder is new, so an existing file would be that of another writer.
+        with _Hashed(io.FileIO(path, "xb")) as stream:
+            yield stream
+        self.sha256_by_file[Path(path).name] = stream.sha256.hexdigest()
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Renames the file and its checksum."""
+        super().rename(path, new_path)
+        self.sha256_by_file[Path(new_path).name] = self.sha256_by_file.pop(Path(path).name)
+
+    def verify(self, folder: Path) -> None:
+        """Reads all files again; InvalidCheckpointError where one differs from what was written."""
+        for name, sha256 in self.sha256_by_file.items():
+            if sha256_of(folder / name) != sha256:
+                raise InvalidCheckpointError(f"{name} was read back otherwise than written")
+
+
+class _Hashed(io.BufferedWriter):
+    """A file that hashes the bytes written to it."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        super().__init__(raw)
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Hashes and writes."""
+        self.sha256.update(data)
+        return super().write(data)
+
 
 _Outcome = tuple[str | None, bool]
 """Why a checkpoint could not be written, or None; whether it was read back otherwise."""
@@ -110,8 +249,8 @@ class Checkpointer:
                 saving.later()
                 self._savings[step] = saving
                 self.save(step, model, optimizer, wait=stopping)
-        for save in self.finished():
-            self._report(save)
+        for finished in self.finished():
+            self._report(finished)
 
     def _report(self, save: Save) -> None:
         saving = self._savings.pop(save.step)
@@ -138,7 +277,7 @@ class Checkpointer:
         wait: bool = False,
     ) -> None:
         """Writes a checkpoint, or begins to without ``wait``; ``finished`` gives the outcome."""
-        state = shard_files.state_of(model, optimizer)
+        state = state_of(model, optimizer)
         if not self._config.checkpoint_async:
             self._finished.append(self._save(step, state))
             return
@@ -165,7 +304,7 @@ class Checkpointer:
     def _is_coordinator(self) -> bool:
         return self._world.rank == 0
 
-    def _save(self, step: int, state: shard_files.State) -> Save:
+    def _save(self, step: int, state: State) -> Save:
         start = time.monotonic()
         failure, is_invalid = self._write(step, state)
         # torch names the files of a rank __RANK_N.distcp.
@@ -178,11 +317,11 @@ class Checkpointer:
             size_bytes=0 if failure else sum(shard.stat().st_size for shard in shards),
         )
 
-    def _write(self, step: int, state: shard_files.State) -> _Outcome:
+    def _write(self, step: int, state: State) -> _Outcome:
         """Why a checkpoint could not be written, the same on every rank."""
         folder = files.folder_of(self._root, step)
         try:
-            sha256_by_file = shard_files.write_shards(state, folder, self._group)
+            sha256_by_file = write_shards(state, folder, self._group)
         except CheckpointException as error:
             if self._is_coordinator:
                 # An unfinished folder would only take space; a valid checkpoint has another name.
@@ -223,14 +362,14 @@ class Checkpointer:
         return int(step)
 
     def _load(self, path: Path, model: ParallelModel, optimizer: torch.optim.Optimizer) -> None:
-        state = shard_files.state_of(model, optimizer)
+        state = state_of(model, optimizer)
         try:
-            shard_files.read_shards(state, path, self._group)
+            read_shards(state, path, self._group)
         except CheckpointException as error:
             raise RuntimeError(
                 f"checkpoint {path} cannot be loaded: {_first_failure(error)}"
             ) from error
-        shard_files.set_state(state, model, optimizer)
+        set_state(state, model, optimizer)
 
     def _choose(self) -> tuple[Path | None, int, int]:
         """The checkpoint to resume from, its step, and the number of newer, invalid ones."""

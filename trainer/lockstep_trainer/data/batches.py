@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data.corpus import Corpus, Text
+from lockstep_trainer.data.shards import Corpus, Text
 from lockstep_trainer.layout.world import Layout
 from lockstep_trainer.model.gpt import VOCABULARY
 

@@ -7,7 +7,7 @@ from itertools import product
 from lockstep_agent.collector import Reading, Tier, present
 from lockstep_agent.collectors.gpu.reading import Values, gpu_collector, read_by_label, unscoped
 from lockstep_agent.sources.nvml import Gpu, ids
-from lockstep_agent.sources.nvml.events import Events
+from lockstep_agent.sources.nvml.device import Events
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue.labels import AVAILABILITY
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import AnyReading, Reading, Tier, present
-from lockstep_agent.exposition.fair_share import nested_shares
+from lockstep_agent.exposition.series_budget import nested_shares
 from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources import cgroups

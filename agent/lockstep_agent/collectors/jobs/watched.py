@@ -13,7 +13,7 @@ from lockstep_agent.sources.job_processes import JobProcess
 from lockstep_agent.sources.pods import Pod
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import MESH, STATE
-from lockstep_records.files.seen_jobs import SeenJob, read_seen, write_seen
+from lockstep_records.files.job_status import SeenJob, read_seen, write_seen
 from lockstep_records.text.printable import drop_unprintable
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from lockstep_agent.sources.sysfs import Due, read_text
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import GPU_XID_INCIDENTS, PRECREATED_XIDS, XID_TABLE
-from lockstep_records.kernel.finding import Finding
 from lockstep_records.kernel.incidents import NVML_EVENTS, Incidents
 from lockstep_records.kernel.lines import Message
+from lockstep_records.kernel.patterns import Finding
 
 _QUIET_SECONDS = 300.0
 _LOG_TIMEOUT_SECONDS = 2.0  # for the log to report the same Xid

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.node.pcie import link_ratio
-from lockstep_agent.collectors.ports.counters import ERRORS, RETRIES
+from lockstep_agent.collectors.ports.infiniband import ERRORS, RETRIES
 from lockstep_agent.sources.interfaces import Interface, link_rate, list_interfaces
 from lockstep_agent.sources.pci_tree import Endpoints
 from lockstep_agent.sources.rdma import (

@@ -22,7 +22,7 @@ from lockstep_ledger.feeds.kubernetes.objects import (
 )
 from lockstep_outcomes.classify import Classification, classify
 from lockstep_outcomes.evidence import Evidence, RankEnd
-from lockstep_outcomes.signs import SCHEDULER_SIGNS
+from lockstep_outcomes.rules import SCHEDULER_SIGNS
 from lockstep_records.text.printable import printable
 
 Fate = Literal["", "succeeded", "failed", "disrupted", "taken", "unseen"]

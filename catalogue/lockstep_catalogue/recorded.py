@@ -144,6 +144,11 @@ GOODPUT_BY_STATE = Recorded(
     help="Seconds a second, summed over the ranks, by goodput state; waiting for stragglers, which "
     "no page can tell, is taken out of communication.",
 )
+PRODUCTIVE = Recorded(
+    name="cluster_job_id:lockstep_train_goodput_seconds:productive_ratio",
+    labels=_JOB,
+    help="Share of the time of the ranks of a job that was productive in five minutes.",
+)
 LATE_PART = Recorded(
     name="cluster_cause_job_id_node_phase_pp_rank:lockstep_train_late_part:ratio",
     labels=(labels.CLUSTER, CAUSE, *_JOB[1:], labels.NODE, labels.PHASE, labels.PP, labels.RANK),

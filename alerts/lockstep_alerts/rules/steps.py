@@ -334,4 +334,8 @@ EXPRESSIONS: Expressions = {
         "sum", rate(GOODPUT_SECONDS, rules.windows.long), *_JOB, GOODPUT
     ),
     GOODPUT_BY_STATE: _goodput_by_state,
+    recorded.PRODUCTIVE: (
+        f"{by('sum', select(GOODPUT_BY_STATE, eq(GOODPUT, 'productive')), *_JOB)}"
+        f" / {_JOB_JOIN} {by('sum', select(GOODPUT_BY_STATE), *_JOB)}"
+    ),
 }

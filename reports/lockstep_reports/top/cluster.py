@@ -14,7 +14,6 @@ from lockstep_catalogue import recorded, training
 from lockstep_catalogue.foreign import ALERT_NAME, ALERT_SEVERITY, ALERT_STATE, ALERTS
 from lockstep_catalogue.labels import (
     CLUSTER,
-    GOODPUT,
     JOB_ID,
     NODE,
     PHASE,
@@ -40,23 +39,16 @@ def _any_of(*series: Series) -> str:
     return f'{{{_NAME}=~"{"|".join(each.name for each in series)}"}}'
 
 
-# What is added by ``or`` has a label more than what is before it: the name alone counts for none.
-_PRODUCTIVE_RATIO = (
-    select(recorded.GOODPUT_BY_STATE, eq(GOODPUT, "productive"))
-    + f" / on ({names(*_JOB)}) group_left () "
-    + by("sum", select(recorded.GOODPUT_BY_STATE), *_JOB)
-)
 _OF_JOBS = (
     recorded.JOB_GPUS,
     recorded.JOB_LOSS,
     recorded.JOB_STEP,
     recorded.PROGRESS_AGE,
     recorded.STANDING,
+    recorded.PRODUCTIVE,
 )
-_NUMBERS = (
-    f"{_any_of(*_OF_JOBS)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
-    f" or {_PRODUCTIVE_RATIO}"
-)
+# The name is no difference to ``or``: a label more is.
+_NUMBERS = f"{_any_of(*_OF_JOBS)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
 _HELD_UP = {
     recorded.GONE.name: "{} is gone",
     training.HANG_FIRST.name: "{} stopped first, {}",
@@ -135,9 +127,9 @@ class ClusterSource:
                 f"{self._server.address} records no job now; load the rules of"
                 " `lockstep alerts generate` there, or wait until a job runs"
             )
-        lost, step, quiet, standing, pace, productive = (
+        lost, step, quiet, standing, productive, pace = (
             {_key(each.labels): each.points[-1][1] for each in numbers[name]}
-            for name in (*(each.name for each in _OF_JOBS[1:]), recorded.SLICE_RATIO.name, "")
+            for name in (each.name for each in (*_OF_JOBS[1:], recorded.SLICE_RATIO))
         )
         reasons = self._ask(_REASONS, now)
         verdicts, pages = _verdicts(reasons, standing, quiet), _pages(reasons[""])

@@ -1,7 +1,6 @@
 """5,000 alerts at once through an Alertmanager with the shipped routes; prints what a webhook gets.
 
-``PYTHONPATH=bench python bench/alerts/storm.py``. All fire for four minutes, posted as Prometheus
-does: 64 a request, and again before they end.
+``PYTHONPATH=bench python bench/alerts/storm.py``. They stand for four minutes, 64 in each post.
 """
 
 import json
@@ -13,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import httpx
 import yaml
@@ -25,23 +23,20 @@ from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
 _NUM_ALERTS, _BATCH = 5000, 64
-_POSTS = ((0, 720), (180, 720), (240, 0))
-"""Seconds of each post, and how long its alerts then stand."""
+_POSTS = ((0, 720), (180, 720), (240, 0))  # seconds of each, and how long its alerts then stand
 _requests: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
-"""By receiver and status: time, alerts, bytes."""
 
 
 class _Inbox(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         message = json.loads(body)
-        size = (time.monotonic(), len(message["alerts"]), len(body))
+        size = time.monotonic(), len(message["alerts"]), len(body)
         _requests[self.path, message["status"]].append(size)
         self.send_response(200)
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def log_message(self, *_: object) -> None: ...
 
 
 def _alerts() -> list[dict[str, str]]:
@@ -49,11 +44,11 @@ def _alerts() -> list[dict[str, str]]:
     tickets = [each.name for each in read_spec(spec_path()).alerts if each.severity == "warning"]
     found = []
     for number in range(_NUM_ALERTS):
-        labels = {"cluster": "c1", "node": f"node-{number}", "job_id": f"job-{number}"}
-        labels |= {"alertname": tickets[number % len(tickets)], "severity": "warning"}
+        labels = {"cluster": "c1", "node": f"node-{number}", "job_id": f"job-{number}",
+                  "alertname": tickets[number % len(tickets)], "severity": "warning"}  # fmt: skip
         if number % 10 == 0:
-            labels |= {"alertname": "JobNotProgressing", "severity": "critical"}
-            labels |= {"incident": "power" if number % 20 else labels["job_id"]}
+            labels |= {"alertname": "JobNotProgressing", "severity": "critical",
+                       "incident": "power" if number % 20 else f"job-{number}"}  # fmt: skip
         found.append(labels)
     return found
 
@@ -61,13 +56,12 @@ def _alerts() -> list[dict[str, str]]:
 def _post(client: httpx.Client, alerts: list[dict[str, str]], begin: float) -> None:
     for at, stands_seconds in _POSTS:
         time.sleep(max(begin + at - time.monotonic(), 0))
-        now, began = datetime.now(UTC), time.monotonic()
-        end = now + timedelta(seconds=stands_seconds)
-        times = {"startsAt": now.isoformat(), "endsAt": end.isoformat()}
+        now = datetime.now(UTC)
+        end = (now + timedelta(seconds=stands_seconds)).isoformat()
         for first in range(0, len(alerts), _BATCH):
-            batch = [{"labels": each, **times} for each in alerts[first : first + _BATCH]]
+            some = alerts[first : first + _BATCH]
+            batch = [{"labels": x, "startsAt": now.isoformat(), "endsAt": end} for x in some]
             client.post("/api/v2/alerts", json=batch).raise_for_status()
-        print(f"posted in {time.monotonic() - began:.2f} s")
 
 
 def main() -> None:
@@ -84,17 +78,13 @@ def main() -> None:
         with subprocess.Popen([*command, "--log.level=error"]) as server:
             client = httpx.Client(base_url=f"http://{address}", timeout=60, trust_env=False)
             time.sleep(3)
-            begin = time.monotonic()
-            _post(client, _alerts(), begin)
+            _post(client, _alerts(), begin := time.monotonic())
             time.sleep(100)
-            own: dict[str, Any] = dict(
-                line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines()
-            )
+            metrics = client.get("/metrics").text
             peak = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
             server.terminate()
-    print(
-        peak.partition("VmHWM:")[2].split("\n")[0], own["process_cpu_seconds_total"], "s of a core"
-    )
+    for text, name in ((peak, "VmHWM:"), (metrics, "\nprocess_cpu_seconds_total ")):
+        print(name.strip(), text.partition(name)[2].split("\n")[0])
     for (receiver, status), rows in sorted(_requests.items()):
         times, alerts, sizes = zip(*rows, strict=True)
         print(

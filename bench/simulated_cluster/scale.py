@@ -39,7 +39,6 @@ SECONDS = {16: 60, 64: 75, 128: 90, 256: 120, 512: 200}
 _FAST, _SLOW = Duration("5s"), Duration("15s")
 _WARM_SECONDS, _FOUND_SECONDS, _TOP_SECONDS, _NUM_JOBS = 75, 60, 60, 1000
 _PAGE = "JobLosing"
-_RANKS = {"0", "1"}  # of each of many jobs
 
 
 class Server:
@@ -205,7 +204,7 @@ def list_jobs(template: Template) -> dict[str, float]:
     of_node = {agent.AGENT_INFO.name, agent.AGENT_TICK.name}
     jobs_alone.lines = [
         x for x in template.lines
-        if x[0] in of_node or ("job_id" in x[1] and x[1].get("rank", "0") in _RANKS)
+        if x[0] in of_node or ("job_id" in x[1] and x[1].get("rank", "0") in "01")
     ]  # fmt: skip
     with scraped(jobs_alone, cluster, _SLOW) as server:
         time.sleep(max(begin + _TOP_SECONDS - time.time(), 0))

@@ -47,7 +47,7 @@ _OF_JOBS = (
     recorded.STANDING,
     recorded.PRODUCTIVE,
 )
-# The name is no difference to ``or``: a label more is.
+# ``or`` compares labels without the name; the series after it have one more.
 _NUMBERS = f"{_any_of(*_OF_JOBS)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
 _HELD_UP = {
     recorded.GONE.name: "{} is gone",

@@ -133,6 +133,9 @@ def several_clocks() -> str:
     return f"{by('count', clocks, *JOB_LABELS)} > 1"
 
 
+_STANDING = 4
+
+
 def phase_of_most_excess(
     windows: ScrapeWindows, excess: Recorded, *labels: Label, of: str = ""
 ) -> str:
@@ -140,10 +143,14 @@ def phase_of_most_excess(
 
     ``of`` may select those that it is asked of.
     """
-    # The mean over a minute: a phase that flickers would begin a new alert each time.
     mean = f"avg_over_time({select(excess)}[{windows.cover(_PHASE_SECONDS)}])"
     chosen = f"{mean} and on ({names(*labels)}) ({of})" if of else mean
     by_phase = by("sum", chosen, *labels, PHASE)
+    # Another phase is another alert: the one that people were told stands until another takes
+    # several times as long.
+    firing = (eq(foreign.ALERT_STATE, "firing"), has(PHASE))
+    told = by("group", select(foreign.ALERTS, *firing), *labels, PHASE)
+    by_phase = f"{by_phase} * on ({names(*labels, PHASE)}) ({_STANDING} * {told}) or {by_phase}"
     # ``group`` makes ties harmless: a join that meets two series fails the whole rule.
     return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
 

@@ -149,8 +149,8 @@ def phase_of_most_excess(
     # Another phase is another alert: the one that people were told stands until another takes
     # several times as long.
     firing = (eq(foreign.ALERT_STATE, "firing"), has(PHASE))
-    told = by("group", select(foreign.ALERTS, *firing), *labels, PHASE)
-    by_phase = f"{by_phase} * on ({names(*labels, PHASE)}) ({_STANDING} * {told}) or {by_phase}"
+    standing = by("group", select(foreign.ALERTS, *firing), *labels, PHASE)
+    by_phase = f"{by_phase} * on ({names(*labels, PHASE)}) ({_STANDING} * {standing}) or {by_phase}"
     # ``group`` makes ties harmless: a join that meets two series fails the whole rule.
     return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
 

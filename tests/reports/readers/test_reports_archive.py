@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from lockstep_records.events.event import Event, append_event
 from lockstep_records.page.layout import EXTRAS
 from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.archive import read_archive
+from lockstep_reports.readers.engine import find_engine
 from lockstep_reports.recording.recording import Bound, Recording, Window, cut_inside
 from lockstep_reports.report import make_document
 
@@ -126,6 +128,33 @@ def test_a_store_that_answers_503_now_and_then_is_calls_again(
     archive = JobArchive(files, str(pack(job, tmp_path)), sleep=waits.append)
     assert published(read_archive(archive, OPTIONS)) == published(read_source(str(job), OPTIONS))
     assert bool(waits) == bool(failures)
+
+
+@pytest.mark.server
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_ray_of_which_a_worker_dies_answers_what_one_process_does(
+    memory: Path, tmp_path: Path
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    job = pack(write_pages(SLOW.source, memory), tmp_path / "archive")
+    run = find_engine("ray", None)
+    assert run is not None
+    died = tmp_path / "died"
+
+    def die_once(number: int) -> int:
+        if number == 1 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return -number
+
+    try:
+        assert list(run(die_once, range(3))) == [0, -1, -2]
+        assert died.exists()
+        by_ray = read_source(str(job), replace(OPTIONS, engine=run))
+        assert published(by_ray) == published(read_source(str(job), OPTIONS))
+    finally:
+        ray.shutdown()
 
 
 def test_a_store_that_never_answers_is_given_up(memory: Path, tmp_path: Path) -> None:

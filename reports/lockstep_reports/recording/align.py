@@ -5,6 +5,7 @@ in step after step, its clock is ahead by that amount. Verdicts do not depend on
 lateness is computed without clocks; the arrival times in tables and figures do.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -84,11 +85,14 @@ def align(steps: Steps) -> Alignment:
     median_end = np.concatenate(medians)
     offsets, drifts, shift = {}, {}, np.zeros((len(steps.members), 1))
     has_nodes, rows_by_node = len(steps.nodes) > 1, steps.rows_by_node
-    for node, rows in rows_by_node.items() if has_nodes else ():
-        node_ahead = nan_stats.median(end(rows) - median_end, axis=0)
-        drifts[node] = drift_of(median_end, node_ahead)
-        offsets[node] = nan_stats.median_number(node_ahead) or 0.0
-        shift[rows] = offsets[node]
+    if has_nodes:
+        of_each = (end(rows) - median_end for rows in rows_by_node.values())
+        ahead = np.array([nan_stats.median(each, axis=0) for each in of_each])
+        drifts = dict(zip(rows_by_node, drifts_of(median_end, ahead), strict=True))
+        usually = map(nan_stats.number, nan_stats.median(ahead, axis=1))
+        offsets = {node: each or 0.0 for node, each in zip(rows_by_node, usually, strict=True)}
+    for node, seconds in offsets.items():
+        shift[rows_by_node[node]] = seconds
     if any(drifts.values()):
         since_median_time = np.nan_to_num(median_end - nan_stats.median(median_end))
         rates = np.array([drifts[member.node] or 0.0 for member in steps.members])
@@ -114,20 +118,30 @@ def drift_of(time: Matrix, ahead: Matrix) -> float | None:
 
     Times of collectives are ascending, and by how much the clock is ahead there [collectives].
     """
+    return drifts_of(time, ahead[None])[0]
+
+
+def drifts_of(time: Matrix, ahead: Matrix) -> list[float | None]:
+    """The same of some clocks, by how much each is ahead [clocks, collectives]."""
     third = len(time) // 3
     if third < _MIN_STEPS_A_THIRD:
-        return None
-    first, last = ahead[:third], ahead[-third:]
+        return [None] * len(ahead)
+    parts = ahead[:, :third], ahead[:, -third:]
     between = nan_stats.number(nan_stats.median(time[-third:]) - nan_stats.median(time[:third]))
-    gained = nan_stats.number(nan_stats.median(last) - nan_stats.median(first))
-    if between is None or gained is None or between < _MIN_SECONDS:
-        return None
+    medians = [nan_stats.median(part, axis=1) for part in parts]
+    gains = (medians[1] - medians[0]).tolist()
+    if between is None or between < _MIN_SECONDS:
+        return [None] * len(ahead)
     # Null hypothesis: the clock keeps its distance, and the medians of the thirds differ by noise
     # alone. Assumed of the noise: independent from step to step, of any shape. From one median
     # deviation on a gain counts: with 30 normal values a third that happens by chance in one case
     # of 25, and a drift taken for real by mistake is as small as the noise and changes no verdict.
-    noise = max(float(nan_stats.median(np.abs(x - nan_stats.median(x)))) for x in (first, last))
-    return gained / between if abs(gained) > noise else 0.0
+    spreads = [np.abs(x - m[:, None]) for x, m in zip(parts, medians, strict=True)]
+    noise = np.maximum(*(nan_stats.median(spread, axis=1) for spread in spreads)).tolist()
+    return [
+        None if not math.isfinite(gained) else gained / between if abs(gained) > least else 0.0
+        for gained, least in zip(gains, noise, strict=True)
+    ]
 
 
 def align_by_collectives(alignment: Alignment, log: CollectiveLog) -> Alignment:

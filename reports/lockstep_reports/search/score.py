@@ -111,9 +111,15 @@ class Units:
         units, begins = np.unique(self.unit_of[order], return_index=True)
         # Some steps at a time: the ranks in that order would be a matrix more, and its parts too.
         size = max(_LEAST_COLUMNS, _CELLS_AT_ONCE // len(order))
+        is_even = len(set(np.diff(begins, append=len(order)).tolist())) == 1
         for first in range(0, values.shape[1], size):
             columns = slice(first, first + size)
             inside = values[order, columns]
+            if is_even:  # as nodes are; this way is ten times as quick
+                inside = inside.reshape(len(units), -1, inside.shape[1])
+                highest[units, columns] = np.fmax.reduce(inside, axis=1)
+                lowest[units, columns] = np.fmin.reduce(inside, axis=1)
+                continue
             highest[units, columns] = np.fmax.reduceat(inside, begins)
             lowest[units, columns] = np.fmin.reduceat(inside, begins)
         return highest, np.where(np.isinf(lowest), np.nan, lowest)[:-1]

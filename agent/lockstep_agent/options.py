@@ -58,11 +58,7 @@ def check_roots(
 
 
 def check_name(value: str) -> str:
-    """A name that can be the value of a label.
-
-    Raises:
-        ValueError: it cannot be one.
-    """
+    """A name that can be the value of a label; ValueError where it cannot be one."""
     if not value or not value.isprintable():
         raise ValueError(f"{value!r} cannot be a label; give a printable name")
     return value
@@ -81,22 +77,14 @@ def check_collector(value: str) -> str:
 
 
 def check_url(value: str) -> str:
-    """An address for HTTP.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """An address for HTTP; ValueError where it is none."""
     if not value.startswith(("http://", "https://")):
         raise ValueError(f"{value!r} is not an address; give one that begins with http://")
     return value
 
 
 def check_dcgm(value: str) -> str | None:
-    """An engine of libdcgm; None for ``off``.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """An engine of libdcgm; None for ``off``. ValueError where it is neither."""
     if value == "off":
         return None
     if value == EMBEDDED or _DCGM_HOST.fullmatch(value) or _DCGM_SOCKET.fullmatch(value):

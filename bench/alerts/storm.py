@@ -15,12 +15,12 @@ from threading import Thread
 
 import httpx
 import yaml
-from simulated_cluster.fake_node import free_port
 
 from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
+from lockstep_cli.small_server import free_port
 
 _NUM_ALERTS, _BATCH = 5000, 64
 _POSTS = ((0, 720), (180, 720), (240, 0))  # seconds of each, and how long its alerts then stand

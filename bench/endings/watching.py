@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -12,22 +11,18 @@ from urllib.parse import quote
 
 from run import LOCKSTEP
 
+from lockstep_cli.small_server import free_port
+
 _INTERVAL = "5s"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
 def watched(root: Path, work: Path) -> Iterator[str]:
     """Watches the jobs under a root during the block; gives the address of the Prometheus."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     options = ("--listen", address, "--dir", str(root), "--state", str(work / "state"))
     command = (*LOCKSTEP, "agent", *options, "--scrape-interval", _INTERVAL, "--cluster", "bench")
-    port, stack = _free_port(), ("--dir", str(work / "stack"))
+    port, stack = free_port(), ("--dir", str(work / "stack"))
     up = (*LOCKSTEP, "stack", "up", *stack, "--target", address, "--interval", _INTERVAL)
     with (work / "agent.log").open("wb") as log:
         agent = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))

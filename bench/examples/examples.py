@@ -7,7 +7,6 @@ python bench/examples/examples.py ddp:run:data:1 ...      # script:launcher:phas
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_cli.small_server import free_port
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
 
@@ -73,13 +73,6 @@ class Cell:
             "SLOW_RANK": str(self.rank),
             "SLOW_SECONDS": str(SLOW_SECONDS),
         }
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from simulated_cluster.fake_node import (
     Program,
     agent,
     build_node,
-    free_port,
     get,
     running,
     series_of,
@@ -33,6 +32,7 @@ from simulated_cluster.fake_node import (
 )
 
 from lockstep_catalogue.limits import DECLARED
+from lockstep_cli.small_server import free_port
 from lockstep_records.text.durations import parse_duration
 
 SCRAPERS = 10

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import yaml
 
+from lockstep_cli.small_server import free_port
 from lockstep_dashboards.command import Finding, check_board
 from lockstep_dashboards.layout import BOARDS
 from lockstep_dashboards.panel import Board
@@ -27,7 +28,6 @@ from lockstep_prometheus.client import Prometheus
 from . import fill
 from .cluster import CLUSTER_NAME as SIMULATED
 from .cluster import Cluster, simulated
-from .fake_node import free_port
 
 _READY_SECONDS = 120
 MAX_QUERY_SECONDS = 1.0

@@ -6,7 +6,6 @@ kind only, and a hybrid of all kinds has six times as many series of them.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from lockstep_catalogue.labels import KIND, STEP_PHASES
 from lockstep_cli.gameday.fake_node import FakeNode, Tree, build_nvml, h100
+from lockstep_cli.small_server import free_port
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
@@ -78,14 +78,6 @@ def agent(folder: Path, *options: str, environment: dict[str, str], scrapes: int
     return Program(
         name="lockstep agent", command=command, url=url, scrapes=scrapes, environment=environment
     )
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert isinstance(port, int)
-        return port
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import yaml
 
+from lockstep_cli.small_server import free_port
+
 from . import users
 from .users import AGENT, LEDGER, VICTIM
 
@@ -21,13 +22,6 @@ START_SECONDS = 30.0
 READER, WRITER, LAUNCHER, SCHEDULER = "r" * 24, "a" * 24, "l" * 24, "s" * 24
 # Nothing here may exhaust the machine: address space and file size of what reads hostile input.
 BOUNDS = ("prlimit", "--as=6442450944", "--fsize=536870912")
-
-
-def free_port() -> int:
-    """A port of the loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Programs:

@@ -157,16 +157,7 @@ def load_settings(ctx: click.Context, _parameter: click.Parameter, path: Path | 
         _check(values, options)
     except ValueError as error:
         raise click.UsageError(f"--config {path}: {error}") from error
-    ctx.default_map = {
-        options[key].name or key: [value] if _is_one_of_many(options[key], value) else value
-        for key, value in values.items()
-    }
-
-
-def _is_one_of_many(option: click.Option, value: object) -> bool:
-    # Files of before name one folder as a text.
-    is_path = isinstance(option.type, click.Path)
-    return option.multiple and is_path and isinstance(value, str)
+    ctx.default_map = {options[key].name or key: value for key, value in values.items()}
 
 
 def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> None:
@@ -183,8 +174,7 @@ def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> No
 def _remedy(option: click.Option, value: object) -> str:
     if option.multiple:
         is_list = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-        is_fit = is_list or _is_one_of_many(option, value)
-        return "" if is_fit else "give a list of texts"
+        return "" if is_list else "give a list of texts"
     if option.is_flag:
         return "" if isinstance(value, bool) else "give true or false"
     if isinstance(option.type, DurationRange):

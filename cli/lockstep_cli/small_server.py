@@ -27,6 +27,13 @@ PLAIN, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "ap
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 
 
+def free_port() -> int:
+    """A port of the loopback at which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class Hosts:
     """The names by which a program is called, so that no page of elsewhere reaches it.
 

@@ -14,7 +14,8 @@ from servers import serving
 
 from lockstep.commands.canary import canary
 from lockstep_cli.gameday.command import gameday
-from lockstep_cli.gameday.stage import Stage, free_address
+from lockstep_cli.gameday.stage import Stage
+from lockstep_cli.small_server import free_port
 from lockstep_records.delivery import exchange
 
 
@@ -22,7 +23,7 @@ from lockstep_records.delivery import exchange
 @pytest.mark.timeout(300)
 def test_the_dry_run_proves_routes_ledger_and_canary_and_notifies_nobody(tmp_path: Path) -> None:
     with Stage(tmp_path, []) as stage:
-        address, pages = free_address(), stage.memory / "pages"
+        address, pages = f"127.0.0.1:{free_port()}", stage.memory / "pages"
         pages.mkdir()
         words = ("--listen", address, "--dir", str(pages), "--state", str(stage.memory / "state"))
         stage.start("agent", "agent", *words, "--scrape-interval", "5s")

@@ -46,11 +46,7 @@ class Expectations:
 
 
 def read_port(text: str) -> ExpectedPort:
-    """The port in ``DEVICE`` or ``DEVICE:GIGABITS``.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The port in ``DEVICE`` or ``DEVICE:GIGABITS``; ValueError where it is neither."""
     parts = _PORT.fullmatch(text)
     if parts is None or not text.isprintable():
         raise ValueError(f"{text!r} is not DEVICE or DEVICE:GIGABITS, such as eth0 or mlx5_0:200")

@@ -35,11 +35,7 @@ class Log(Protocol):
     first_unknown: str
 
     def read(self) -> Iterator[Message]:
-        """The messages since the last call, at most 5,000.
-
-        Raises:
-            OSError: the log cannot be read.
-        """
+        """The messages since the last call, at most 5,000; OSError where the log cannot be read."""
         ...
 
 

@@ -60,11 +60,7 @@ class Allocation:
 
 @cache
 def message_classes() -> dict[str, Any]:
-    """The protobuf message classes by name.
-
-    Raises:
-        ImportError: protobuf is not installed.
-    """
+    """The protobuf message classes by name; ImportError where protobuf is not installed."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # only on Kubernetes
 
     file = descriptor_pb2.FileDescriptorProto(

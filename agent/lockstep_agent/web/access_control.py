@@ -140,11 +140,7 @@ _POLL_SECONDS = 1.0
 
 
 def tls_context(config: TlsConfig) -> ssl.SSLContext:
-    """The TLS context of a server.
-
-    Raises:
-        ValueError: one sentence on the file that is wrong.
-    """
+    """The TLS context of a server; a ValueError says which file is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[config.min_version]
     context.maximum_version = _VERSIONS[config.max_version]

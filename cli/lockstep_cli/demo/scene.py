@@ -5,7 +5,6 @@ import json
 import os
 import random
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lockstep_catalogue.windows import ScrapeWindows, spelled
+from lockstep_cli.small_server import free_port
 from lockstep_records.files.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 from lockstep_records.text.durations import parse_duration
@@ -334,9 +334,7 @@ class Scene:
         return truth
 
     def _start_watching(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            agent = f"127.0.0.1:{probe.getsockname()[1]}"
+        agent = f"127.0.0.1:{free_port()}"
         interval = spelled(self._windows.scrape_seconds)
         self._start(
             *("agent", "--listen", agent, "--dir", str(self._root), "--cluster", "demo"),

@@ -1,6 +1,5 @@
 """The results of a game day as a table in the terminal, HTML, JUnit XML and Markdown."""
 
-import html
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -184,54 +183,12 @@ def _as_markdown(document: Document) -> str:
     return "\n".join(lines) + "\n" + _OTHER_WAYS
 
 
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #1b1f24; background: #fff; }
-table { border-collapse: collapse; }
-th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; }
-th, td { border-top: 1px solid #d5dae0; }
-th { position: sticky; top: 0; background: #f4f6f8; }
-.passed, .as { color: #116329; }
-.FAILED { color: #a40e26; font-weight: 600; } .not { color: #57606a; }
-small { color: #57606a; display: block; }
-li { list-style: none; } li.bad { color: #a40e26; } ul { margin: 0; padding: 0; }
-@media (prefers-color-scheme: dark) {
-  body { background: #14171b; color: #dfe3e8; } th { background: #1e2329; }
-  th, td { border-color: #343a42; } .passed, .as { color: #56c271; }
-  .FAILED, li.bad { color: #ff8182; } .not, small { color: #9aa4af; }
-}
-"""
-
-
 def _as_html(document: Document) -> str:
     """One self-contained page."""
-    head = "".join(f"<th scope=col>{name}</th>" for name in ("failure", "row", "result"))
-    head += "".join(f"<th scope=col>{name}</th>" for name in document.columns)
-    body = "".join(_html_row(result, document.columns) for result in document.results)
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Game day</title>'
-        f"<style>{_STYLE}</style><h1>Game day</h1><p>{html.escape(document.headline)}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"<p>{html.escape('. '.join(document.strangers))}</p></html>\n"
-    )
+    from jinja2 import Template  # noqa: PLC0415  # only who asks for the page needs it
 
-
-def _html_row(result: Result, columns: list[str]) -> str:
-    says = html.escape(result.says)
-    reason = f"<small>{html.escape(result.missing)}</small>" if result.missing else ""
-    cells = "".join(f"<td><ul>{_html_items(result, name)}</ul></td>" for name in columns)
-    return (
-        f"<tr><td>{html.escape(result.failure)}</td>"
-        f"<td><code>{html.escape(result.row)}</code><small>{says}</small></td>"
-        f'<td class="{result.word.split()[0]}">{result.word}{reason}</td>{cells}</tr>'
-    )
-
-
-def _html_items(result: Result, column: str) -> str:
-    return "".join(
-        f"<li{'' if finding.holds else ' class=bad'}>{html.escape(finding.text)}</li>"
-        for finding in result.findings
-        if finding.column == column
-    )
+    text = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
+    return str(Template(text, autoescape=True).render(document=document)) + "\n"
 
 
 _WRITERS = {".html": _as_html, ".xml": _as_junit, ".md": _as_markdown}

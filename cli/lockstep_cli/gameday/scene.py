@@ -16,7 +16,8 @@ import msgspec
 
 from lockstep_cli.gameday.fake_node import FakeNode, Tree, h100, write
 from lockstep_cli.gameday.rows import Action, Job, Row
-from lockstep_cli.gameday.stage import Notification, Stage, end, free_address
+from lockstep_cli.gameday.stage import Notification, Stage, end
+from lockstep_cli.small_server import free_port
 from lockstep_records.files.jobs import list_attempts, pages_of
 from lockstep_records.page.reader import PageError, read_rows
 from lockstep_records.text.durations import parse_duration
@@ -154,7 +155,7 @@ class Scene:
             sysfs=sysfs,
             kernel_log=kernel_log,
             gpus=gpus,
-            address=free_address(),
+            address=f"127.0.0.1:{free_port()}",
         )
         self._start_agent(node)
         self.stage.target(node.address)
@@ -192,7 +193,7 @@ class Scene:
         """Starts the job, one launcher a node, or starts it again."""
         self._launches += 1
         assert job.ranks is not None
-        endpoint = ("--nnodes", str(job.nodes), "--endpoint", free_address())
+        endpoint = ("--nnodes", str(job.nodes), "--endpoint", f"127.0.0.1:{free_port()}")
         words = (*self._words(job, self.row.row), *(endpoint if job.nodes > 1 else ()))
         self.launchers = [
             self.stage.start(

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import msgspec
 from lockstep_catalogue.windows import spelled
 from lockstep_cli.gameday import sweeper
 from lockstep_cli.gameday.fake_node import build_nvml
+from lockstep_cli.small_server import free_port
 from lockstep_records.file_access.atomic_file import write_atomically
 
 LOCKSTEP = (sys.executable, "-P", "-m", "lockstep_cli.main")
@@ -67,13 +67,6 @@ def read_notifications(folder: Path) -> list[Notification]:
     ]
 
 
-def free_address() -> str:
-    """A free address on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 class Stage:
     """Servers that all rows share; leaving it ends every process that was started for it.
 
@@ -93,7 +86,7 @@ class Stage:
         self.nvml: Path | None = None
         self.store = folder / "ledger" / "ledger.db"
         self.store.parent.mkdir(parents=True)
-        self.ledger = f"http://{free_address()}"
+        self.ledger = f"http://127.0.0.1:{free_port()}"
         self._targets = set[str]()
         self._lock = threading.Lock()
         self._open = ExitStack()

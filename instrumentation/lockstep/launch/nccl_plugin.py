@@ -8,11 +8,7 @@ _LIBRARY = Path(__file__).parents[1] / "libnccl-profiler-lockstep.so"
 
 
 def plugin_path() -> Path:
-    """The library that NCCL and RCCL load.
-
-    Raises:
-        ValueError: it was not compiled.
-    """
+    """The library that NCCL and RCCL load; ValueError where it was not compiled."""
     if not _LIBRARY.is_file():
         raise ValueError(f"{_LIBRARY} was not compiled; install a wheel of this machine, or gcc")
     return _LIBRARY

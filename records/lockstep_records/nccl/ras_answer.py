@@ -130,11 +130,7 @@ _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?:[-+.\w]{0,32})")
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """The numbers of a version.
-
-    Raises:
-        RasError: it is none.
-    """
+    """The numbers of a version; RasError where it is none."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise RasError(f"{text!r:.60} is not a version of NCCL")

@@ -47,7 +47,7 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
 ) -> None:
     path = tmp_path / "agent.toml"
     path.write_text(
-        f'cluster = "file"\nnode = "file"\nlisten = "127.0.0.1:1"\ndir = "{root}"\n'
+        f'cluster = "file"\nnode = "file"\nlisten = "127.0.0.1:1"\ndir = ["{root}"]\n'
         'tick = "1s"\ndetail = true\nexpect_gpus = 3\n'
     )
     environment = {**os.environ, "LOCKSTEP_NODE": "environment"}

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 from simulated_cluster.cluster import Cluster
-from simulated_cluster.fake_node import free_port, scrape_twice
+from simulated_cluster.fake_node import scrape_twice
 from simulated_cluster.fleet import Template, live, scrape_configs, serving
 
 from lockstep_alerts.alert import RULES_FILES
@@ -22,6 +22,7 @@ from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack.servers import end, is_ready, prometheus_config, start, wait_for
 from lockstep_alerts.writers import Target, render_for
+from lockstep_cli.small_server import free_port
 
 SECONDS = 5
 WARM_SECONDS, FOUND_SECONDS, AWAY_SECONDS = 60, 180, 60

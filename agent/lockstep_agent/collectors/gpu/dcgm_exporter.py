@@ -32,11 +32,7 @@ def scrape(url: str) -> Iterator[Sample]:
 
 
 def parse_samples(text: str) -> Iterator[Sample]:
-    """The samples of an exposition.
-
-    Raises:
-        ValueError: the text is not a valid exposition.
-    """
+    """The samples of an exposition; ValueError where the text is not a valid exposition."""
     for family in text_string_to_metric_families(text):
         yield from family.samples
 

@@ -8,7 +8,7 @@ import io
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -108,10 +108,11 @@ class JobArchive:
         columns: Iterable[str],
         *,
         steps: tuple[int, int] | None = None,
-    ) -> pa.Table:
+    ) -> tuple[pa.Table, int]:
         """Some columns of a file of rows, those that it has; raises ArchiveError.
 
         Of a first and a last step only the row groups are read that may have steps between them.
+        The number is that of rows in row groups that are damaged.
         """
         path = f"nodes/{node}/{attempt}/{stretch.name}"
         try:
@@ -127,7 +128,7 @@ class JobArchive:
             data = self.read(path, 0, _MAX_RANKS_BYTES)
         except FileNotFoundError as error:
             raise ArchiveError(f"{path} is not there") from error
-        return _parse(path, pa.BufferReader(data))
+        return _parse(path, pa.BufferReader(data))[0]
 
     def _read(self, path: str, begin: int, end: int) -> Any:
         # On a file system a name may be that of a pipe, which waits for ever.
@@ -200,7 +201,7 @@ def _parse(
     columns: Iterable[str] = (),
     stretch: manifest.Stretch | None = None,
     steps: tuple[int, int] | None = None,
-) -> pa.Table:
+) -> tuple[pa.Table, int]:
     try:
         with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
             metadata, schema = file.metadata, file.schema_arrow
@@ -223,7 +224,7 @@ def _parse(
             chosen = [name for name in columns or schema.names if name in schema.names]
             numbers = range(metadata.num_row_groups)
             inside = [number for number in numbers if _has_steps(metadata, number, steps)]
-            return file.read_row_groups(inside, columns=chosen, use_threads=False)
+            return _read_groups(file, inside, chosen)
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0]
         raise ArchiveError(f"{path} is damaged or cut off: {reason}") from error
@@ -231,6 +232,27 @@ def _parse(
         raise
     except OSError as error:
         raise ArchiveError(f"{path} is damaged or cut off: {error}") from error
+
+
+def _read_groups(
+    file: pq.ParquetFile, numbers: Sequence[int], columns: list[str]
+) -> tuple[pa.Table, int]:
+    """Those row groups that can be read, and how many rows the others have; raises as pyarrow."""
+    try:
+        return file.read_row_groups(numbers, columns=columns, use_threads=False), 0
+    except (pa.ArrowException, OSError):
+        if len(numbers) <= 1:
+            raise
+    parts, num_lost = [], 0
+    for number in numbers:
+        try:
+            parts.append(file.read_row_group(number, columns=columns, use_threads=False))
+        except (pa.ArrowException, OSError) as error:
+            num_lost += file.metadata.row_group(number).num_rows
+            last = error
+    if not parts:
+        raise last
+    return pa.concat_tables(parts), num_lost
 
 
 def _has_steps(metadata: Any, number: int, steps: tuple[int, int] | None) -> bool:

@@ -351,6 +351,18 @@ ROW = Section(
 )
 ROW_NUMBERS = 1 << 32
 """From there on the number in a row begins at 0 again."""
+MAX_STEP_SECONDS = 30 * 86400.0
+ROW_DOMAINS: dict[str, tuple[float, float]] = {
+    "flags": (0, (1 << len(ROW_FLAGS)) - 1),
+    "step": (0, 1 << 48),
+    **dict.fromkeys(("start_ns", "first_arrival_ns", "last_arrival_ns"), (-(1 << 62), 1 << 62)),
+    **dict.fromkeys(("seconds", "phase_seconds"), (0, MAX_STEP_SECONDS)),
+    **{name: (0, MAX_STEP_SECONDS if name.endswith("_seconds") else 1e18) for name in EXTRAS},
+}
+"""Lowest and highest value by field, or by item of the extras; others may have any number.
+
+A row with a known value outside, or one that is NaN, is damaged.
+"""
 
 HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)

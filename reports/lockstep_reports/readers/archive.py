@@ -36,11 +36,19 @@ from lockstep_reports.arrays import Integers
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.engine import Engine, run_here
 from lockstep_reports.readers.jobs import read_job
-from lockstep_reports.readers.page_rows import Columns, Part, Question, Rows, join_rows
+from lockstep_reports.readers.page_rows import (
+    Columns,
+    Part,
+    Question,
+    Rows,
+    are_possible,
+    join_rows,
+    select_rows,
+)
 from lockstep_reports.readers.pages import (
     ROW_DTYPE,
     NoStepsError,
-    are_possible,
+    damaged_rows,
     join,
     read_rings,
 )
@@ -194,9 +202,11 @@ def _read_attempt(
         # Of steps that cannot be read nobody may say that there were none.
         is_unread = any(part.stretches for _, part in contents.parts(int(folder.name)))
         raise ValueError(text) if is_unread else NoStepsError(text)
-    if losses or source.share < 1:
+    if losses or source.share < 1 or source.num_damaged:
         count = f"The archive gives {percent(source.share)} of the ranks' steps"
         count += f"; {plural(len(losses), 'part')} of it could not be read" if losses else ""
+        if source.num_damaged:
+            count += f"; left out: {damaged_rows(source.num_damaged)}"
         losses = [*losses[:_MAX_SENTENCES], count]
     steps, pages = joined
     return replace(steps, notes=(*steps.notes, *(f"{loss}." for loss in losses))), pages
@@ -209,15 +219,17 @@ class _Node:
         self.name, self.pages = name, list[Page]()
         self.stretches = [each for each in stretches if each.table == "steps"]
         self.rings: dict[int, Rows] = {}
+        self.num_damaged = 0
         self.surveyed: list[_Survey] = []
 
 
 class _Read(NamedTuple, Generic[Result]):
-    """What a node gave, sentences on files that it did not, and which of its stretches are left."""
+    """What a node gave, sentences on files that it did not, and what is left of its stretches."""
 
     result: Result
     losses: list[str]
     stretches: list[Stretch]
+    num_damaged: int
 
 
 class _NodeReader(NamedTuple):
@@ -228,19 +240,20 @@ class _NodeReader(NamedTuple):
 
     def survey(self, names: Sequence[str], node: _Node) -> _Read[list[_Survey]]:
         """Step, flags and phases of each page's rows; pages of the same rows share them."""
-        (rows, page_of), losses, left = self._rows(node, ("rank", *names), _BRIEF, None)
+        read = self._rows(node, ("rank", *names), _BRIEF, None)
+        rows, page_of = read.result
         trimmed, seen = _trim(rows, _SURVEY), dict[bytes, _Survey]()
         ends = np.searchsorted(page_of, np.arange(1, len(node.pages) + 1)).tolist()
         parts = [trimmed[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
         shared = [seen.setdefault(each.tobytes(), each.copy()) for each in parts]
-        return _Read(shared, losses, left)
+        return _Read(shared, *read[1:])
 
     def answer(self, question: Question, node: _Node) -> _Read[Part]:
         """What is asked of the rows."""
         first, last = question.numbers[[0, -1]].tolist() if len(question.numbers) else (0, -1)
         # Waits are since an earlier row: that of the row group before, if not a nearer one.
         read = self._rows(node, ("rank", *_NAMES), _FULL, (first - GROUP_ROWS, last))
-        return _Read(question.answer(node.pages, *read.result), read.losses, read.stretches)
+        return _Read(question.answer(node.pages, *read.result), *read[1:])
 
     def _rows(
         self, node: _Node, names: Sequence[str], dtype: np.dtype[np.void],
@@ -249,18 +262,26 @@ class _NodeReader(NamedTuple):
         """Rows of a node's pages after each other, and the page of each [rows]."""
         parts, ranks = [Columns.of(np.empty(0, dtype))], [np.empty(0, dtype=np.int32)]
         stored, losses, left = [*names, *map(nanoseconds_name, names)], [], list[Stretch]()
+        num_damaged = 0
         for stretch in node.stretches:
             if not steps or (stretch.last_step >= steps[0] and stretch.first_step <= steps[1]):
                 try:
-                    table = self.archive.read_rows(
+                    table, num_lost = self.archive.read_rows(
                         node.name, self.attempt, stretch, stored, steps=steps
                     )
                     rank, rows = _decode(table, names, dtype)
                 except ArchiveError as error:
                     losses.append(str(error))
                     continue
-                parts.append(rows)
-                ranks.append(rank)
+                is_possible = are_possible(rows)
+                num_lost += int(np.count_nonzero(~is_possible))
+                if num_lost * 2 > stretch.rows:
+                    what = f"{damaged_rows(num_lost)}, of {stretch.rows:,}"
+                    losses.append(f"{stretch.name} of node {node.name} has {what}")
+                    continue
+                num_damaged += num_lost
+                parts.append(select_rows(rows, is_possible))
+                ranks.append(rank[is_possible])
             left.append(stretch)
         for number, ring in node.rings.items():
             first = int(ring["step"][0]) if len(ring) else 1 << 62
@@ -270,11 +291,11 @@ class _NodeReader(NamedTuple):
             parts.append(Columns.of(_trim(ring, dtype)))
             ranks.append(np.full(len(ring), number, dtype=np.int32))
         rows, page_of = join_rows(parts[1:] or parts), _find_pages(node.pages, ranks)
-        chosen = (page_of >= 0) & are_possible(rows)
+        chosen = page_of >= 0
         order = np.flatnonzero(chosen)[np.argsort(page_of[chosen], kind="stable")]
         if (np.diff(order, prepend=-1) != 1).any() or len(order) < len(rows):
             rows, page_of = rows[order], page_of[order]
-        return _Read((rows, page_of), losses, left)
+        return _Read((rows, page_of), losses, left, num_damaged)
 
 
 def _find_pages(pages: Sequence[Page], ranks: Sequence[NDArray[np.int32]]) -> Integers:
@@ -311,6 +332,11 @@ class _AttemptSource:
         """The pages of all nodes, those of a node after each other."""
         return [page for node in self._nodes for page in node.pages]
 
+    @property
+    def num_damaged(self) -> int:
+        """Rows that the newest question met damaged."""
+        return sum(node.num_damaged for node in self._nodes)
+
     def survey(self) -> Iterator[_Survey]:
         """Step, flags and phases of each page's rows."""
         return chain.from_iterable(node.surveyed for node in self._nodes)
@@ -325,7 +351,7 @@ class _AttemptSource:
         reads = self._contents.engine(ask, self._nodes)
         for node, read in zip(self._nodes, reads, strict=True):
             self._contents.losses += read.losses
-            node.stretches = read.stretches
+            node.stretches, node.num_damaged = read.stretches, read.num_damaged
             yield node, read.result
 
     def _read_ranks(self, complete: Sequence[str]) -> None:
@@ -336,13 +362,14 @@ class _AttemptSource:
         by_name = {node.name: node for node in self._nodes}
         for name, table in self._contents.fetch_all(read, complete):
             rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+            refused = list[str]()
             for row in rows:
                 try:
                     head = PageHead(*(row[field] or b"" for field in PageHead._fields))
                     page = page_of(head, page_in(self._folder, row["rank"]))
                     self._add(by_name[name], page)
                 except (PageError, KeyError, TypeError) as error:
-                    self._contents.losses.append(f"A rank of node {name} is left out: {error}")
+                    refused.append(str(error))
                     continue
                 for column, suffix in SIDE_FILES.items():
                     if row.get(column) is not None:
@@ -350,6 +377,9 @@ class _AttemptSource:
                 # Its launcher says how it ended; without one the pages do.
                 if not has_end:
                     restore_page(page.path, head)
+            if refused:
+                sentence = f"{plural(len(refused), 'rank')} of node {name} left out: {refused[0]}"
+                self._contents.losses.append(sentence)
 
     def _read_pages(self) -> None:
         """Takes the pages of ranks whose attempt is not complete in columns."""
@@ -380,7 +410,7 @@ class _AttemptSource:
         if identity["attempt"] != self._attempt:
             raise PageError("identity", f"{page.path.name} is of attempt {identity['attempt']}")
         if identity["rank"] in self._ranks:
-            raise PageError("identity", f"a second page of rank {identity['rank']} is left out")
+            raise PageError("identity", f"another node has rank {identity['rank']}")
         self._ranks.add(identity["rank"])
         # A page has hundreds of numbers, of which a report needs a few.
         state = {name: page.state[name] for name in _STATE}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
-from lockstep_records.page.layout import EXTRAS, ROW, ROW_FLAGS
+from lockstep_records.page.layout import EXTRAS, ROW, ROW_DOMAINS, ROW_FLAGS
 from lockstep_records.page.reader import Page
 from lockstep_reports.arrays import Integers, Matrix, shorten
 
@@ -28,7 +28,6 @@ _NAMES = (*_CLOCKED, "loss", QUEUED, *WAITS.values(), *FLAGS, *LOADS)
 _WRITTEN, _EXACT = np.float32, {*TIMES, *LOADS}
 MATRIX_TYPES = {name: np.float64 if name in _EXACT else _WRITTEN for name in _NAMES}
 """Fields of the rows that a report needs, with the numbers that hold them."""
-MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _ROUNDING = 1e-6
 BITS = {name: 1 << ROW_FLAGS.index(name) for name in FLAGS}
@@ -81,9 +80,8 @@ class Question(NamedTuple):
         is_judged = _is_among(rows["step"], self.judged)
         rows, page_of = select_rows(rows, is_judged), page_of[is_judged]
         counts = np.bincount(page_of, minlength=len(pages))
-        is_right = None
-        if self.clock == "device":
-            is_right = is_on_device(rows) | np.isin(rows["step"], self.by_host)
+        is_right = is_on_device(rows) == (self.clock == "device")
+        is_right |= np.isin(rows["step"], self.by_host)
         shape = len(pages), len(self.numbers)
         is_whole = bool((counts == shape[1]).all())
         is_whole = is_whole and bool((rows["step"].reshape(shape) == self.numbers).all())
@@ -93,7 +91,7 @@ class Question(NamedTuple):
         part: dict[str, Matrix | float] = {}
         for name, kind in MATRIX_TYPES.items():
             values = _column(pages, counts, rows, name)
-            if is_right is not None and name in _CLOCKED:
+            if name in _CLOCKED and not is_right.all():
                 values = np.where(is_right, values, np.nan)
             cells: Any = values.reshape(shape).astype(kind) if is_whole else None
             if not is_whole:
@@ -108,6 +106,27 @@ def is_on_device(rows: Rows) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
     on_device: NDArray[np.bool_] = (rows["flags"] & BITS["device"]) != 0
     return on_device
+
+
+def are_possible(rows: Rows) -> NDArray[np.bool_]:
+    """Which rows can be true [rows]: those of which each known field has a value of its domain."""
+    # A checksum does not stop a writer from writing nonsense.
+    is_possible = np.ones(len(rows), dtype=bool)
+    names = rows.fields if isinstance(rows, Columns) else rows.dtype.names or ()
+    present = np.bitwise_or.reduce(rows["present"]) if "present" in names else 0
+    for name, (low, high) in ROW_DOMAINS.items():
+        extra, bit = _EXTRAS.get(name), ROW.presence.get(name)
+        is_absent = bit is not None and not present & bit
+        if is_absent or ("extras" if extra is not None else name) not in names:
+            continue
+        values = rows[name] if extra is None else rows["extras"][:, extra]
+        if bit is not None:
+            values = np.where(rows["present"] & bit, values, low)
+        # Two passes without a mask take least, and few rows are damaged.
+        if not (values.min(initial=low) >= low and values.max(initial=low) <= high):
+            inside = (values >= low) & (values <= high)
+            is_possible &= inside if inside.ndim == 1 else inside.all(axis=1)
+    return is_possible
 
 
 def select_rows(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
@@ -150,8 +169,7 @@ def _column(pages: Sequence[Page], counts: Integers, rows: Rows, name: str) -> M
         )
     if name not in STEP_PHASES:
         return _cover_phases(rows) if name == "seconds" else column(rows, name)
-    values = phase_column(rows, name)
-    return np.where(values >= 0, np.minimum(values, MAX_STEP_SECONDS), np.nan)
+    return phase_column(rows, name)
 
 
 def _cover_phases(rows: Rows) -> Matrix:

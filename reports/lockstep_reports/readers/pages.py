@@ -21,17 +21,17 @@ from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_records.page.replicas import unseen_in
-from lockstep_reports.arrays import Flags, GrowingMatrix, Integers, Matrix, dtype_of, zeros
+from lockstep_reports.arrays import GrowingMatrix, Integers, Matrix, dtype_of, zeros
 from lockstep_reports.readers.page_rows import (
     LOADS,
     MATRIX_TYPES,
-    MAX_STEP_SECONDS,
     QUEUED,
     TIMES,
     WAITS,
     Part,
     Question,
     Rows,
+    are_possible,
     is_on_device,
     phase_column,
     select_rows,
@@ -45,6 +45,7 @@ ROW_DTYPE = dtype_of(ROW)
 _SHARED_FIELDS = ("job_id", "cluster", "project", "attempt", "world_size")
 _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memory")
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
+_DEVICE_BITS = sum(1 << ROW_FLAGS.index(name) for name in ("device", "device_pending"))
 _WHOLE, _ROUNDS = Window(), ("sync_rounds", "independent_rounds")
 _SIDE_FILE = re.compile(f".*({re.escape(ERROR_SUFFIX)}|{re.escape(OUTPUT_SUFFIX)})")
 _LEFT_OUT = "Left out: "
@@ -97,16 +98,17 @@ class _Survey:
     Attributes:
         every: numbers of all steps; ``timed`` of those that a device timed, ``selected`` of these
             and of those whose host's row tells more [steps].
-        num_host: rows that only the host timed.
+        num_device: rows that a device timed, or is to; ``num_host`` that only the host timed.
     """
 
     def __init__(self, sources: Sequence[RowSource]) -> None:
         every, timed, selected = (dict[bytes, Integers]() for _ in range(3))
-        self.num_host = 0
+        self.num_device = self.num_host = 0
         last: Rows | None = None
         for rows in chain.from_iterable(source.survey() for source in sources):
             on_device = is_on_device(rows)
             self.num_host += int((~on_device).sum())
+            self.num_device += int(np.count_nonzero(rows["flags"] & _DEVICE_BITS))
             if rows is last:
                 continue
             last = rows
@@ -156,11 +158,14 @@ def join(
     pages = sorted(chain.from_iterable(s.pages for s in sources), key=lambda p: p.identity["rank"])
     _check_same_world(pages)
     survey = _Survey(sources)
-    clock: Clock = "device" if len(survey.timed) else "host"
+    is_sampled = any(page.periodic.get("device_stride") for page in pages)
+    # That of most rows, where not only some are timed: a few damaged flags turn no report over.
+    is_timed = is_sampled or survey.num_device >= survey.num_host
+    clock: Clock = "device" if len(survey.timed) and is_timed else "host"
     numbers, represented, by_host = survey.every, None, np.zeros(0, dtype=np.int64)
     if clock == "device":
         notes.append(_clock_note(pages, survey))
-        if any(page.periodic.get("device_stride") for page in pages):
+        if is_sampled:
             numbers, represented, by_host = _select_timed(survey)
     judged = _newest_numbers(numbers, len(pages), max_cells, notes)
     represented = None if represented is None else represented[-len(judged) :]
@@ -223,7 +228,7 @@ def _newest_numbers(
 def read_rings(folder: Path, notes: list[str], stems: AbstractSet[str] | None = None) -> list[Ring]:
     """Readable pages by rank, or some of them; ``notes`` takes sentences about the others."""
     rings: dict[int, Ring] = {}
-    unreadable = []
+    unreadable, num_damaged = [], 0
     for path in list_pages(folder):
         if stems is not None and path.stem not in stems:
             continue
@@ -236,16 +241,17 @@ def read_rings(folder: Path, notes: list[str], stems: AbstractSet[str] | None = 
         if page.identity["rank"] in rings:
             notes.append(f"A second page of rank {page.identity['rank']} is left out: {path.name}.")
             continue
-        rings[page.identity["rank"]] = Ring(page, select_rows(rows, are_possible(rows)))
+        is_possible = are_possible(rows)
+        num_damaged += int(np.count_nonzero(~is_possible))
+        rings[page.identity["rank"]] = Ring(page, select_rows(rows, is_possible))
     notes += [f"{_LEFT_OUT}{text}." for text in unreadable]
+    notes += [f"{_LEFT_OUT}{damaged_rows(num_damaged)}."] if num_damaged else []
     return [rings[rank] for rank in sorted(rings)]
 
 
-def are_possible(rows: Rows) -> Flags:
-    """Which of the rows can be true [rows]."""
-    # A checksum does not stop a writer from writing nonsense.
-    possible: Flags = (rows["seconds"] >= 0) & (rows["seconds"] <= MAX_STEP_SECONDS)
-    return possible
+def damaged_rows(count: int) -> str:
+    """In words, how many rows are damaged."""
+    return f"{plural(count, 'row')} with values that no step has, or that are damaged"
 
 
 def _read_rows(page: Page) -> NDArray[np.void]:

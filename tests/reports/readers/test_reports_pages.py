@@ -82,24 +82,24 @@ def test_an_attempt_without_a_readable_page_is_refused(root: Path) -> None:
 def test_rows_that_cannot_be_true_are_left_out(root: Path) -> None:
     path = page_path(root, "wild", 0, 0)
     path.parent.mkdir(parents=True)
-    page = PageWriter(path, RankIdentity(job_id="wild", rank=0, world_size=1), rows=8)
-    wild = (float("nan"), float("inf"), -1.0, 1e30, 0.5)
-    for step, seconds in enumerate(wild):
-        phases = [float("nan"), *[-0.1] * (len(STEP_PHASES) - 1)]
-        page.append(
-            step=step,
-            start_ns=2**62,
-            seconds=seconds,
-            phase_seconds=phases,
-            first_arrival_ns=-(2**62),
-            last_arrival_ns=2**62,
-        )
+    page = PageWriter(path, RankIdentity(job_id="wild", rank=0, world_size=1), rows=16)
+    good = {"seconds": 0.5, "phase_seconds": [0.0] * len(STEP_PHASES), "start_ns": 2**62}
+    nan = float("nan")
+    wild: list[dict[str, Any]] = [
+        *({"seconds": value} for value in (nan, float("inf"), -1.0, 1e30)),
+        *({"phase_seconds": [v] + [0.0] * 7} for v in (nan, -0.1, 3e38)),
+        *({"step": value} for value in (-1, 2**62)),
+        {"start_ns": -(2**63)},
+        {"flags": 2**32 - 1},
+    ]
+    for step, fields in enumerate([*wild, {}]):
+        page.append(**{"step": step, **good, **fields})
     page.commit(0)
     page.close()
     steps = read_pages(path.parent)[0]
-    assert list(steps.numbers) == [4]
+    assert list(steps.numbers) == [len(wild)]
     assert np.isnan(steps.start).all()
-    assert all(np.isnan(values).all() for values in steps.phases.values())
+    assert f"Left out: {len(wild)} rows" in " ".join(steps.notes)
 
 
 def test_the_newest_attempt_with_steps_is_read_and_the_others_told(root: Path) -> None:

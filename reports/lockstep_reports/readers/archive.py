@@ -12,41 +12,26 @@ from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import fsspec
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from lockstep_records.archive.manifest import EVENTS, AttemptPart, Stretch
+from lockstep_records.archive.manifest import EVENTS, AttemptPart
 from lockstep_records.archive.reader import ArchiveError, JobArchive, restore_page
-from lockstep_records.archive.tables import (
-    GROUP_ROWS,
-    NANOSECOND,
-    column_names,
-    nanoseconds_name,
-)
 from lockstep_records.archive.writer import SIDE_FILES
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, read_events
 from lockstep_records.files.jobs import fit_job_id, page_in
-from lockstep_records.page.layout import EXTRAS, RING_OFFSET, ROW
+from lockstep_records.page.layout import RING_OFFSET, ROW
 from lockstep_records.page.reader import Page, PageError, PageHead, page_of, read_page
-from lockstep_reports.arrays import Integers
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.archive_nodes import NodeRead, NodeReader, NodeRows, Survey
 from lockstep_reports.readers.engine import Engine, run_here
 from lockstep_reports.readers.jobs import read_job
 from lockstep_reports.readers.page_rows import (
-    Columns,
     Part,
     Question,
-    Rows,
-    are_possible,
-    join_rows,
-    select_rows,
 )
 from lockstep_reports.readers.pages import (
-    ROW_DTYPE,
     NoStepsError,
     damaged_rows,
     join,
@@ -58,13 +43,6 @@ from lockstep_reports.wording import list_ranks, percent, plural
 
 _SURVEYED = ("step", "flags", "seconds")
 _PAUSES = ("checkpoint_seconds", "eval_seconds")
-_UNREAD = {"number", "first_arrival_ns", "gradient_norm", "samples", "sequence_min", "sequence_max"}
-_NAMES = {name: (field, index) for name, field, index in column_names(ROW) if name not in _UNREAD}
-_FIELDS = dict.fromkeys([*(field for field, _ in _NAMES.values()), "present"])
-# Without the room in a row for extras that may come.
-_FULL = np.dtype([(n, ("<f8", (len(EXTRAS),)) if n == "extras" else ROW_DTYPE[n]) for n in _FIELDS])
-_BRIEF = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "seconds", "phase_seconds")])
-_SURVEY = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "phase_seconds")])
 _MAX_SIDE_BYTES = 256 << 10
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _MAX_SENTENCES = 5
@@ -76,7 +54,6 @@ _PERIODIC = (
 )  # fmt: skip
 # Of what the rank that is told best has; less, and its silence would look like health.
 _LEAST_SHARE = 0.5
-_Survey = NDArray[np.void]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -212,100 +189,6 @@ def _read_attempt(
     return replace(steps, notes=(*steps.notes, *(f"{loss}." for loss in losses))), pages
 
 
-class _Node:
-    """What a node has of an attempt: rows in columns, and behind them those of raw pages."""
-
-    def __init__(self, name: str, stretches: Sequence[Stretch]) -> None:
-        self.name, self.pages = name, list[Page]()
-        self.stretches = [each for each in stretches if each.table == "steps"]
-        self.rings: dict[int, Rows] = {}
-        self.num_damaged = 0
-        self.surveyed: list[_Survey] = []
-
-
-class _Read(NamedTuple, Generic[Result]):
-    """What a node gave, sentences on files that it did not, and what is left of its stretches."""
-
-    result: Result
-    losses: list[str]
-    stretches: list[Stretch]
-    num_damaged: int
-
-
-class _NodeReader(NamedTuple):
-    """Reads the rows of an attempt by nodes, wherever that runs."""
-
-    archive: JobArchive
-    attempt: int
-
-    def survey(self, names: Sequence[str], node: _Node) -> _Read[list[_Survey]]:
-        """Step, flags and phases of each page's rows; pages of the same rows share them."""
-        read = self._rows(node, ("rank", *names), _BRIEF, None)
-        rows, page_of = read.result
-        trimmed, seen = _trim(rows, _SURVEY), dict[bytes, _Survey]()
-        ends = np.searchsorted(page_of, np.arange(1, len(node.pages) + 1)).tolist()
-        parts = [trimmed[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-        shared = [seen.setdefault(each.tobytes(), each.copy()) for each in parts]
-        return _Read(shared, *read[1:])
-
-    def answer(self, question: Question, node: _Node) -> _Read[Part]:
-        """What is asked of the rows."""
-        first, last = question.numbers[[0, -1]].tolist() if len(question.numbers) else (0, -1)
-        # Waits are since an earlier row: that of the row group before, if not a nearer one.
-        read = self._rows(node, ("rank", *_NAMES), _FULL, (first - GROUP_ROWS, last))
-        return _Read(question.answer(node.pages, *read.result), *read[1:])
-
-    def _rows(
-        self, node: _Node, names: Sequence[str], dtype: np.dtype[np.void],
-        steps: tuple[int, int] | None,
-    ) -> _Read[tuple[Columns, Integers]]:  # fmt: skip
-        """Rows of a node's pages after each other, and the page of each [rows]."""
-        parts, ranks = [Columns.of(np.empty(0, dtype))], [np.empty(0, dtype=np.int32)]
-        stored, losses, left = [*names, *map(nanoseconds_name, names)], [], list[Stretch]()
-        num_damaged = 0
-        for stretch in node.stretches:
-            if not steps or (stretch.last_step >= steps[0] and stretch.first_step <= steps[1]):
-                try:
-                    table, num_lost = self.archive.read_rows(
-                        node.name, self.attempt, stretch, stored, steps=steps
-                    )
-                    rank, rows = _decode(table, names, dtype)
-                except ArchiveError as error:
-                    losses.append(str(error))
-                    continue
-                is_possible = are_possible(rows)
-                num_lost += int(np.count_nonzero(~is_possible))
-                if num_lost * 2 > stretch.rows:
-                    what = f"{damaged_rows(num_lost)}, of {stretch.rows:,}"
-                    losses.append(f"{stretch.name} of node {node.name} has {what}")
-                    continue
-                num_damaged += num_lost
-                parts.append(select_rows(rows, is_possible))
-                ranks.append(rank[is_possible])
-            left.append(stretch)
-        for number, ring in node.rings.items():
-            first = int(ring["step"][0]) if len(ring) else 1 << 62
-            for at, rows in enumerate(parts):
-                older = (ranks[at] != number) | (rows["step"] < first)
-                parts[at], ranks[at] = rows[older], ranks[at][older]
-            parts.append(Columns.of(_trim(ring, dtype)))
-            ranks.append(np.full(len(ring), number, dtype=np.int32))
-        rows, page_of = join_rows(parts[1:] or parts), _find_pages(node.pages, ranks)
-        chosen = page_of >= 0
-        order = np.flatnonzero(chosen)[np.argsort(page_of[chosen], kind="stable")]
-        if (np.diff(order, prepend=-1) != 1).any() or len(order) < len(rows):
-            rows, page_of = rows[order], page_of[order]
-        return _Read((rows, page_of), losses, left, num_damaged)
-
-
-def _find_pages(pages: Sequence[Page], ranks: Sequence[NDArray[np.int32]]) -> Integers:
-    """Which of the pages has each rank [ranks], -1 where none has it."""
-    of_page = np.array([page.identity["rank"] for page in pages] or [-1])
-    every, order = np.concatenate(ranks), np.argsort(of_page)
-    found = order[np.minimum(np.searchsorted(of_page[order], every), len(of_page) - 1)]
-    return np.where(of_page[found] == every, found, -1)
-
-
 class _AttemptSource:
     """The rows of an attempt, fetched by node as they are needed.
 
@@ -316,7 +199,9 @@ class _AttemptSource:
     def __init__(self, contents: _Contents, folder: Path, notes: list[str]) -> None:
         self._contents, self._folder, self._notes = contents, folder, notes
         self._attempt = int(folder.name)
-        self._nodes = [_Node(name, part.stretches) for name, part in contents.parts(self._attempt)]
+        self._nodes = [
+            NodeRows(name, part.stretches) for name, part in contents.parts(self._attempt)
+        ]
         self._ranks: set[int] = set()
         parts = list(contents.parts(self._attempt))
         self._read_ranks([name for name, part in parts if part.is_complete])
@@ -324,7 +209,7 @@ class _AttemptSource:
         # Of a node that died there is what its ranks were when its last rows were packed.
         dead = {node.name for node in self._nodes if node.stretches and not node.pages}
         self._read_ranks([name for name, part in parts if name in dead and not part.is_complete])
-        self._reader, self.share = _NodeReader(contents.archive, self._attempt), 1.0
+        self._reader, self.share = NodeReader(contents.archive, self._attempt), 1.0
         self.survey_again()
 
     @property
@@ -337,7 +222,7 @@ class _AttemptSource:
         """Rows that the newest question met damaged."""
         return sum(node.num_damaged for node in self._nodes)
 
-    def survey(self) -> Iterator[_Survey]:
+    def survey(self) -> Iterator[Survey]:
         """Step, flags and phases of each page's rows."""
         return chain.from_iterable(node.surveyed for node in self._nodes)
 
@@ -346,7 +231,9 @@ class _AttemptSource:
         for node, part in self._ask_nodes(partial(self._reader.answer, question)):
             yield node.pages, part
 
-    def _ask_nodes(self, ask: Callable[[_Node], _Read[Result]]) -> Iterator[tuple[_Node, Result]]:
+    def _ask_nodes(
+        self, ask: Callable[[NodeRows], NodeRead[Result]]
+    ) -> Iterator[tuple[NodeRows, Result]]:
         """What each node gives; a file that cannot be read is noted once."""
         reads = self._contents.engine(ask, self._nodes)
         for node, read in zip(self._nodes, reads, strict=True):
@@ -396,7 +283,7 @@ class _AttemptSource:
             page, rank = ring.pages[0], ring.pages[0].identity["rank"]
             name = fit_job_id(page.identity["node"])
             if name not in by_name:
-                self._nodes.append(node := _Node(name, ()))
+                self._nodes.append(node := NodeRows(name, ()))
                 by_name[name] = node
             try:
                 self._add(by_name[name], page)
@@ -405,7 +292,7 @@ class _AttemptSource:
                 continue
             by_name[name].rings[rank] = ring.take()
 
-    def _add(self, node: _Node, page: Page) -> None:
+    def _add(self, node: NodeRows, page: Page) -> None:
         identity = page.identity
         if identity["attempt"] != self._attempt:
             raise PageError("identity", f"{page.path.name} is of attempt {identity['attempt']}")
@@ -420,7 +307,7 @@ class _AttemptSource:
     def survey_again(self) -> None:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
         strided = any(page.periodic.get("device_stride") for page in self.pages)
-        names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, _Survey]()
+        names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, Survey]()
         shares: dict[int, float] = {}
         for node, surveyed in self._ask_nodes(partial(self._reader.survey, names)):
             # Most ranks have the same steps.
@@ -454,16 +341,6 @@ class _AttemptSource:
         self.share = num_read / sum(counts) if sum(counts) else 1.0
 
 
-def _trim(rows: Rows, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """The fields of rows that a smaller type has."""
-    trimmed = np.empty(len(rows), dtype)
-    for name in dtype.names or ():
-        trimmed[name] = (
-            rows[name] if rows[name].ndim == 1 else rows[name][:, : dtype[name].shape[0]]
-        )
-    return trimmed
-
-
 def _rank_of(name: str) -> int:
     return int(name.removeprefix("rank-").partition(".")[0])
 
@@ -485,43 +362,3 @@ def _fetch(archive: JobArchive, folder: Path, sizes: dict[str, int], name: str) 
     with target.open("r+b") as file:
         file.seek(RING_OFFSET)
         file.write(archive.read(source, RING_OFFSET, RING_OFFSET + count * ROW.size))
-
-
-def _decode(
-    table: pa.Table, names: Sequence[str], dtype: np.dtype[np.void]
-) -> tuple[NDArray[np.int32], Columns]:
-    """Ranks and rows [rows] of a table; raises ArchiveError where a number is missing."""
-    # A number that nobody recorded takes no memory.
-    fields = {
-        name: np.broadcast_to(np.zeros((), dtype[name].base), (*dtype[name].shape, len(table)))
-        for name in dtype.names or ()
-    }
-    for name in names:
-        short = nanoseconds_name(name)
-        stored = name if name in table.column_names else short
-        bit = ROW.presence.get(name, 0)
-        if stored not in table.column_names:
-            continue  # an extra that was not recorded then
-        column = table.column(stored)
-        if bit and column.null_count == len(column):
-            continue
-        if column.null_count and not bit:
-            raise ArchiveError(f"column {stored} of a file of steps has gaps")
-        if bit:
-            is_known = column.is_valid().to_numpy()
-            fields["present"] = fields["present"] | np.where(is_known, bit, 0).astype(np.uint32)
-            column = column.fill_null(0)
-        values = column.to_numpy()
-        if stored != name:
-            values = values * NANOSECOND
-        if name == "rank":
-            ranks = values
-            continue
-        field, index = _NAMES[name]
-        if fields[field].ndim == 1:
-            fields[field] = values
-            continue
-        if not fields[field].flags.writeable:
-            fields[field] = fields[field].copy()
-        fields[field][index] = values
-    return ranks, Columns({name: values.T for name, values in fields.items()})

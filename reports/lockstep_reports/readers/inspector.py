@@ -89,6 +89,12 @@ def find_behind(
 
 
 MAX_BYTES = 1 << 33
+_SILENT_SECONDS = 120.0
+"""Without a record, from which on a job may hang; its dumps come every few seconds."""
+# A rank may complete these before others have come: elsewhere one that is through proves that all
+# have come, and a count that lacks is a record that was not written.
+_ROOTED = frozenset({"Broadcast", "Reduce", "Scatter", "Gather"})
+_MAX_BEHIND_RATIO = 0.25
 _BLOCK_BYTES = 1 << 17
 """A few hundred lines: their objects stay in the cache, and their memory is used again."""
 _MAX_OPERATIONS = 1 << 25
@@ -184,7 +190,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         path=path,
         steps=replace(steps, notes=tuple(notes)),
         doubts=doubts,
-        launches=find_behind(operations, members, silent_seconds),
+        launches=_find_behind(operations, members, silent_seconds),
     )
 
 
@@ -399,7 +405,7 @@ def _join(rows: Sequence[_Process]) -> Operations:
 
 def _doubts(rows: Sequence[_Process], operations: Operations) -> Iterator[str]:
     """Why nobody can be judged by these operations."""
-    longest = np.ptp(operations.written) + SILENT_SECONDS
+    longest = np.ptp(operations.written) + _SILENT_SECONDS
     num_bad = int(np.count_nonzero(operations.seconds > longest))
     num_bad += sum(process.num_impossible for process in rows)
     num_lines = len(operations.row) + sum(process.content.num_broken for process in rows)
@@ -436,9 +442,47 @@ def _remarks(
         for row in np.flatnonzero(early)[:_MAX_NOTES].tolist():
             after = duration(float(found.ends[row]) - begin)
             yield f"The file of rank {steps.ranks[row]} ends {after} after the begin; others go on."
-    if silent_seconds > SILENT_SECONDS:
+    if silent_seconds > _SILENT_SECONDS:
         yield (
             f"Nothing was written in the {duration(silent_seconds)} before these files were read: "
             "whether the job ended or hangs they do not tell, nor who did not come to the next "
             "operation, for they hold completed ones."
         )
+
+
+def _find_behind(
+    operations: Operations, members: Sequence[Member], silent_seconds: float
+) -> LaunchFinding | None:
+    """The few ranks that completed less than all others, which completed the same.
+
+    Where a job ends, every rank lacks what it has not written yet, another number each.
+    """
+    if silent_seconds < _SILENT_SECONDS:
+        return None
+    for number, (communicator, function) in enumerate(operations.families):
+        if function not in _ROOTED:
+            continue
+        is_own = operations.family == number
+        last = np.full(len(members), -1)
+        np.maximum.at(last, operations.row[is_own], operations.sequence[is_own])
+        behind = np.flatnonzero((last >= 0) & (last < last.max()))
+        if 0 < len(behind) <= _MAX_BEHIND_RATIO * np.count_nonzero(last >= 0):
+            return LaunchFinding(
+                kind="hang",
+                why="nothing was written",
+                seconds=silent_seconds,
+                late=tuple(
+                    LateRank(
+                        rank=members[row].rank,
+                        is_of_job=True,
+                        process=ProcessDevice(host=members[row].node),
+                        communicator=operations.names[communicator],
+                        why="behind",
+                        function=function,
+                        launched=(int(last[row]) + 1, int(last.max()) + 1),
+                        act="completed",
+                    )
+                    for row in behind.tolist()
+                ),
+            )
+    return None

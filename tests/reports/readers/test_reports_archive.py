@@ -19,7 +19,7 @@ from lockstep_records.archive.manifest import Manifest
 from lockstep_records.archive.reader import JobArchive
 from lockstep_records.archive.writer import ColumnWriter, Store
 from lockstep_records.events.event import Event, append_event
-from lockstep_records.page.layout import EXTRAS
+from lockstep_records.page.layout import EXTRAS, ROW_FLAGS
 from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.archive import read_archive
 from lockstep_reports.readers.engine import find_engine
@@ -185,6 +185,32 @@ def without_column(name: str) -> Callable[[Path], None]:
     return drop
 
 
+def with_cells(name: str, value: Any, rows: range | None = None) -> Callable[[Path], None]:
+    """Another value in some rows of a column, or in all of them."""
+
+    def write(path: Path) -> None:
+        table = pq.read_table(path)
+        at, cells = table.column_names.index(name), table[name].to_pylist()
+        for row in rows or range(len(cells)):
+            cells[row] = value
+        changed = pa.array(cells, table.schema.field(name).type)
+        pq.write_table(table.set_column(at, name, changed), path, row_group_size=len(table) // 2)
+        resize(path)
+
+    return write
+
+
+def rot_one_group(path: Path) -> None:
+    """Flips bits in the step numbers of the first of two row groups."""
+    table = pq.read_table(path)
+    pq.write_table(table, path, row_group_size=len(table) // 2, write_page_checksum=True)
+    resize(path)
+    begin = pq.read_metadata(path).row_group(0).column(table.column_names.index("step"))
+    data = bytearray(path.read_bytes())
+    data[begin.data_page_offset + begin.total_compressed_size - 1] ^= 255
+    path.write_bytes(data)
+
+
 def as_text(path: Path) -> None:
     table = pq.read_table(path)
     at = table.column_names.index("step")
@@ -249,6 +275,8 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "a bit of the rows is wrong": ("steps-*", flip, "is damaged or cut off"),
     "the times of a phase are gone": (
         "steps-*", without_column("forward_seconds"), "lacks the column forward_seconds"),
+    "no time of a phase is a number": (
+        "steps-*", with_cells("backward_seconds", float("nan")), "rows with values that no step"),
     "the step numbers are texts": ("steps-*", as_text, "has column step as string"),
     "the ranks are cut off": ("ranks.parquet", truncate, "ranks.parquet is damaged"),
     "the ranks are gone": ("ranks.parquet", Path.unlink, "is not there"),
@@ -294,6 +322,41 @@ def test_what_cannot_be_read_is_left_out_and_the_report_says_so(
     assert recording.steps.missing_ranks == (2, 3)
     evidence = " ".join(make_document(recording).published.verdict.evidence)
     assert "2 ranks of 8 left no readable page (2, 3)" in evidence
+
+
+WILD = [
+    ("flags", 2**32 - 1), ("flags", 1 << ROW_FLAGS.index("device")), ("step", 2**62), ("step", -1),
+    ("seconds", float("nan")), ("backward_seconds", 3e38), ("backward_seconds", float("nan")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "value"), WILD)
+def test_ten_damaged_rows_turn_no_report_over(
+    column: str, value: float, memory: Path, tmp_path: Path
+) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    whole = published(read_source(str(folder), OPTIONS))["verdict"]
+    with_cells(column, value, range(10))(next(folder.rglob("node-1/0/steps-*")))
+    recording = read_source(str(folder), OPTIONS)
+    verdict = published(recording)["verdict"]
+    assert isinstance(recording, Recording)
+    assert [verdict[name] for name in ("kind", "ranks", "phase")] == [
+        whole[name] for name in ("kind", "ranks", "phase")
+    ]
+    # A flag that may be true damages no row: its times are by another clock, and do not count.
+    is_known = column == "flags" and value < 1 << len(ROW_FLAGS)
+    assert ("left out: 10 rows" in " ".join(recording.steps.notes)) != is_known
+    assert recording.steps.missing_ranks == ()
+
+
+def test_a_rotten_row_group_costs_only_its_rows(memory: Path, tmp_path: Path) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    path = next(folder.rglob("node-1/0/steps-*"))
+    num_rows = pq.read_metadata(path).num_rows
+    rot_one_group(path)
+    recording = read_source(str(folder), OPTIONS)
+    assert isinstance(recording, Recording)
+    assert f"left out: {num_rows // 2:,} rows" in " ".join(recording.steps.notes)
 
 
 def test_an_extra_that_an_older_archive_lacks_is_unknown_there(

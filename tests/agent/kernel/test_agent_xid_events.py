@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import wait_until
@@ -53,6 +54,9 @@ class Node:
     def event(self, number: int, *instances: int) -> None:
         self.pending.append(XidEvent(ADDRESS, number, instances, self.now))
 
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+
     def line(self, number: int, pid: int = 1, instance: str = "") -> None:
         """Writes a line of dmesg, whose time is local and whole seconds."""
         timestamp = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(self.now))
@@ -84,61 +88,40 @@ def test_without_a_kernel_log_the_events_are_counted(tmp_path: Path) -> None:
     assert [incident["facts"] for incident in recent] == [{"witness": "nvml"}] * 2
 
 
-@pytest.mark.parametrize("first_source", ["line", "event"])
-def test_an_incident_of_both_sources_counts_once_whichever_comes_first(
-    tmp_path: Path, first_source: str
+ONE = {(ADDRESS, "", "48"): 1}
+TWO_PROCESSES = [("line", 13, 7), ("event", 13), ("line", 13, 8), ("event", 13)]
+
+
+@pytest.mark.parametrize(
+    ("has_log", "steps", "counts"),
+    [
+        # One of both sources counts once, whichever comes first.
+        (True, [("line", 48), 3, ("event", 48), 3, 3], ONE),
+        (True, [("event", 48), 3, ("line", 48), 3, 3], ONE),
+        # An event that is read ten seconds late adds none to the log's incidents.
+        (True, [("line", 48), 0, ("later", 0.5), ("event", 48), 3, 3], ONE),
+        (True, [("line", 48), 0, ("later", 10), ("event", 48), 3, 3], ONE),
+        (True, [("line", 48), 0, ("later", 11), ("event", 48), 3, 3], ONE),
+        # Two processes in the log are two incidents, and their events add none.
+        (True, [("event", 13), 3, *TWO_PROCESSES, 1, 3], {(ADDRESS, "", "13"): 2}),
+        # An instance that only the log names is no second incident.
+        (True, [("line", 94, 1, " GPU-I:05"), ("event", 94), 3], {(ADDRESS, "05", "94"): 1}),
+        # Events are one incident until a quiet time has passed.
+        (False, [("event", 48), 3, ("later", 200), ("event", 48), 3], ONE),
+        (False, [("event", 48), 3, ("later", 400), ("event", 48), 3], {(ADDRESS, "", "48"): 2}),
+    ],
+)
+def test_an_incident_counts_once(
+    tmp_path: Path, has_log: bool, steps: list[Any], counts: Counts
 ) -> None:
-    node = Node(tmp_path)
-    second_source = "line" if first_source == "event" else "event"
-    for source in (first_source, second_source):
-        getattr(node, source)(48)
-        node.counts(after_seconds=3)
-    assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
-
-
-@pytest.mark.parametrize("late_seconds", [0.5, 10, 11])
-def test_an_event_that_is_read_ten_seconds_late_adds_none_to_the_logs_incidents(
-    tmp_path: Path, late_seconds: float
-) -> None:
-    node = Node(tmp_path)
-    node.line(48)
-    assert node.counts() == {(ADDRESS, "", "48"): 1}
-    node.now += late_seconds
-    node.event(48)
-    assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
-    assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
-
-
-def test_two_processes_in_the_log_are_two_incidents_and_their_events_add_none(
-    tmp_path: Path,
-) -> None:
-    node = Node(tmp_path)
-    node.event(13)
-    node.counts(after_seconds=3)
-    for pid in (7, 8):
-        node.line(13, pid)
-        node.event(13)
-    node.counts(after_seconds=1)
-    assert node.counts(after_seconds=3) == {(ADDRESS, "", "13"): 2}
-
-
-def test_an_instance_that_only_the_log_names_is_no_second_incident(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.line(94, instance=" GPU-I:05")
-    node.event(94)
-    assert node.counts(after_seconds=3) == {(ADDRESS, "05", "94"): 1}
-
-
-@pytest.mark.parametrize(("apart_seconds", "incidents"), [(200, 1), (400, 2)])
-def test_events_are_one_incident_until_a_quiet_time_has_passed(
-    tmp_path: Path, apart_seconds: float, incidents: int
-) -> None:
-    node = Node(tmp_path, log=False)
-    node.event(48)
-    node.counts(after_seconds=3)
-    node.now += apart_seconds
-    node.event(48)
-    assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): incidents}
+    """A step is what is written, or the seconds after which the agent counts."""
+    node = Node(tmp_path, log=has_log)
+    for step in steps:
+        if isinstance(step, tuple):
+            getattr(node, step[0])(*step[1:])
+        else:
+            counted = node.counts(after_seconds=step)
+    assert counted == counts
 
 
 def test_a_restart_between_the_two_sources_counts_nothing_twice(tmp_path: Path) -> None:

@@ -180,45 +180,40 @@ def test_status_tells_what_is_down_and_down_ends_the_rest(tmp_path: Path) -> Non
     assert lockstep("stack", "status", "--dir", tmp_path).returncode == 1
 
 
+# Whose port is taken after its choice, once; and a program that is still being loaded from a slow
+# disk, which has an empty command line.
+FALTERING = {
+    "taken": """\
+#!/bin/sh
+if mkdir "$(dirname "$0")/once"; then
+  echo 'err="listen tcp 127.0.0.1:9: bind: address already in use"'; exit 1
+fi
+exec {prometheus} "$@"
+""",
+    "loading": """\
+#!{python}
+import os, sys, json
+wait = 'import os, json, time; time.sleep(1); a = json.loads(os.environ["A"])'
+wait += '; os.execv("{prometheus}", a)'
+os.environ['A'] = json.dumps(sys.argv)
+os.execv(sys.executable, [sys.executable, '-c', wait])
+""",
+}
+
+
 @pytest.mark.server
-def test_a_port_that_is_taken_after_its_choice_is_chosen_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", FALTERING)
+def test_a_server_whose_begin_falters_is_begun_anew_or_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    first = tmp_path / "first"
-    first.touch()
-    script = tmp_path / "prometheus"
-    script.write_text(
-        f"#!/bin/sh\nif rm {first}; then\n"
-        "  echo 'err=\"listen tcp 127.0.0.1:9: bind: address already in use\"'; exit 1\nfi\n"
-        f'exec {shutil.which("prometheus")} "$@"\n',
-        encoding="utf-8",
-    )
+    script, prometheus = tmp_path / "prometheus", shutil.which("prometheus")
+    text = FALTERING[way].format(prometheus=prometheus, python=sys.executable)
+    script.write_text(text, encoding="utf-8")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     started = lockstep("stack", "up", "--dir", tmp_path / "st")
     assert started.returncode == 0, started.stderr
-    assert not first.exists()
-    assert lockstep("stack", "down", "--dir", tmp_path / "st").returncode == 0
-
-
-@pytest.mark.server
-def test_a_server_whose_command_line_is_not_its_own_yet_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A program that is still being loaded from a slow disk has an empty command line.
-    script = tmp_path / "prometheus"
-    script.write_text(
-        f"#!{sys.executable}\nimport os, sys\n"
-        f"wait = 'import os, json, time; time.sleep(1); a = json.loads(os.environ[\"A\"])'\n"
-        f"wait += '; os.execv(\"{shutil.which('prometheus')}\", a)'\n"
-        "import json\nos.environ['A'] = json.dumps(sys.argv)\n"
-        "os.execv(sys.executable, [sys.executable, '-c', wait])\n",
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    started = lockstep("stack", "up", "--dir", tmp_path / "st")
-    assert started.returncode == 0, started.stderr
+    assert (tmp_path / "once").exists() == (way == "taken")
     assert lockstep("stack", "down", "--dir", tmp_path / "st").returncode == 0
 
 

@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from servers import free_port
 
 from lockstep.commands.instrument import ProposedLines, instrument
 from lockstep.commands.training_script import TrainingScript
@@ -52,16 +52,7 @@ def apply_lines(name: str, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Run:
-    """What the pages show of a script that ran with its lines.
-
-    Attributes:
-        steps: of rank 0.
-        num_ranks: started by torchrun; 0 for a script that is started by itself.
-        phases: each has its time in every step.
-        evaluations: blocks of evaluation of rank 0.
-        checkpoints: of rank 0.
-        world_size: of the job.
-    """
+    """What the pages show of a script that ran; ``num_ranks`` are those that torchrun starts."""
 
     steps: int
     num_ranks: int = 0
@@ -110,9 +101,7 @@ def run_script(script: Path, run: Run, root: Path) -> Page:
     out = script.parent / "out"
     out.mkdir()
     command = [sys.executable, str(script)]
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     if run.num_ranks:
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(run.num_ranks)]
         command[1:] = [*torchrun, "--master-port", str(port), str(script)]

@@ -1,13 +1,13 @@
 """Real JAX over several processes on CPUs: a wrapped step function is the steps of a rank."""
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from servers import free_port
 
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.readers import ReadOptions, read_source
@@ -49,9 +49,7 @@ def train(folder: Path, *, slow: int, num_ranks: int = 3) -> Path:
     """Trains, and returns the folder of the job."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if "RANK" not in name},
         "LOCKSTEP_DIR": str(folder / "jobs-root"),

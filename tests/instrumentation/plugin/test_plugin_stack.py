@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from agent.jobs.ras_ranks import RasJob, agent_program, nccl_library
+from servers import free_port, wait_until
 
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.promql import eq, select
@@ -34,9 +34,7 @@ def lockstep(*words: object) -> str:
 @contextmanager
 def watched(root: Path, folder: Path, program: Sequence[str] = LOCKSTEP) -> Iterator[Path]:
     """An agent of the node, Prometheus, Alertmanager and the pager; the pages of the latter."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     options = ("--dir", str(root), "--state", str(folder / "state"), "--node", "node-7")
     intervals = ("--tick", "1s", "--hang-timeout", "5s")
     agent = subprocess.Popen(
@@ -56,15 +54,14 @@ def watched(root: Path, folder: Path, program: Sequence[str] = LOCKSTEP) -> Iter
 
 def firing(pages: Path, seconds: float, job_id: str = "job") -> list[dict[str, Any]]:
     """The alerts of the first page of a job."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+
+    def alerts() -> list[dict[str, Any]]:
         lines = pages.read_text(encoding="utf-8").splitlines() if pages.exists() else []
-        for page in map(json.loads, lines):
-            if page["group_labels"].get("incident") == job_id:
-                alerts: list[dict[str, Any]] = page["alerts"]
-                return alerts
-        time.sleep(0.5)
-    raise AssertionError(pages.read_text() if pages.exists() else "no page came")
+        of_job = [p for p in map(json.loads, lines) if p["group_labels"].get("incident") == job_id]
+        found: list[dict[str, Any]] = of_job[0]["alerts"] if of_job else []
+        return found
+
+    return wait_until(alerts, seconds, lambda: pages.exists() and pages.read_text(), pause=0.5)
 
 
 @pytest.mark.server

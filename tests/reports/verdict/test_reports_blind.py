@@ -1,6 +1,6 @@
 """A recording that cannot show a slow rank is judged unknown, with the reason; never nobody."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -245,21 +245,26 @@ def test_what_costs_a_tenth_of_other_work_on_the_host_names_nobody() -> None:
     assert any(episode.ranks == (2,) for episode in analysis.episodes)
 
 
-def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
-    page_root: Path,
-) -> None:
+def with_cores(page_root: Path, queued: float, cores: Sequence[float | None], sync: float) -> Steps:
+    """Steps as read from a page, each of 0.4 s of forward; of the times on cores one may lack."""
     path = SyntheticJob(ranks=1, num_steps=4).write(page_root) / "0" / "rank-00000.page"
     path.unlink()
     page = PageWriter(path, RankIdentity(job_id="synthetic", rank=0, world_size=1), rows=32)
-    for step, core_seconds in enumerate((0.3, 0.3, None, 0.5)):
+    for step, core_seconds in enumerate(cores):
         if core_seconds is not None:
-            page.add_to_row("run_queue_seconds", 0.1)
+            page.add_to_row("run_queue_seconds", queued)
             page.add_to_row("core_seconds", core_seconds)
-        phases = 0.0, 0.4, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0  # forward and synchronisation
-        page.append(step=step, start_ns=1, seconds=0.6, phase_seconds=phases)
+        phases = 0.0, 0.4, 0.0, sync, 0.0, 0.0, 0.0, 0.0
+        page.append(step=step, start_ns=1, seconds=0.4 + sync, phase_seconds=phases)
     page.commit(1)
     page.close()
-    steps = read_pages(path.parent)[0]
+    return read_pages(path.parent)[0]
+
+
+def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
+    page_root: Path,
+) -> None:
+    steps = with_cores(page_root, 0.1, (0.3, 0.3, None, 0.5), 0.2)
     assert steps.blocked is not None
     assert steps.run_queue is not None
     # Nobody knows since when the first value counts; the last one is of two steps.
@@ -269,17 +274,7 @@ def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
 
 
 def test_a_wait_for_a_core_in_a_collective_is_none_of_own_work(page_root: Path) -> None:
-    path = SyntheticJob(ranks=1, num_steps=4).write(page_root) / "0" / "rank-00000.page"
-    path.unlink()
-    page = PageWriter(path, RankIdentity(job_id="synthetic", rank=0, world_size=1), rows=32)
-    for step in range(4):
-        page.add_to_row("run_queue_seconds", 0.3)
-        page.add_to_row("core_seconds", 0.35)
-        phases = 0.0, 0.4, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0  # forward and synchronisation
-        page.append(step=step, start_ns=1, seconds=0.9, phase_seconds=phases)
-    page.commit(1)
-    page.close()
-    steps = read_pages(path.parent)[0]
+    steps = with_cores(page_root, 0.3, [0.35] * 4, 0.5)
     assert steps.run_queue is not None
     assert steps.run_queue[0].tolist() == pytest.approx([0.05] * 4, abs=1e-6)
     assert steps.queued_ratio == pytest.approx(0.3 / 0.9)

@@ -38,6 +38,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def captured(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, with its status and what it printed."""
+    check = options.pop("check", False)
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)
+
+
 @contextmanager
 def running(command: Sequence[str], log: Path, ready: str) -> Iterator[bool]:
     """A server as a process until the block ends; whether it lived to answer at an address."""

@@ -1,11 +1,11 @@
 """Links, files, metrics, commands and options that the docs name exist; each page is reached."""
 
 import re
-import subprocess
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
+from servers import captured
 
 from lockstep_catalogue import METRICS_NAMED, RECORDED
 
@@ -50,11 +50,9 @@ def test_every_link_leads_to_something() -> None:
 
 def _paths() -> set[str]:
     """The files and folders of the tree."""
-    listing = subprocess.run(
+    listing = captured(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
         check=True,
     ).stdout
     files = {f"/{name}" for name in listing.splitlines() if (REPOSITORY / name).exists()}

@@ -1,9 +1,9 @@
 """What runs in a training loop is imported without anything beyond the standard library."""
 
-import subprocess
 import sys
 
 import pytest
+from servers import captured
 
 NEEDS_NOTHING = """
 import sys
@@ -21,11 +21,7 @@ print(*sorted(tops - sys.stdlib_module_names - set(components)))
     "module", ["lockstep_catalogue", "lockstep_records.page.writer", "lockstep"]
 )
 def test_what_runs_in_the_loop_needs_nothing_beyond_the_standard_library(module: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", NEEDS_NOTHING.format(module=module)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
+    done = captured(
+        [sys.executable, "-c", NEEDS_NOTHING.format(module=module)], check=True, timeout=30
     )
     assert done.stdout.split() == []

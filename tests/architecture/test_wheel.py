@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from servers import captured
 
 REPOSITORY = Path(__file__).parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -32,13 +33,8 @@ PLUGIN = "lockstep/libnccl-profiler-lockstep.so"
 
 
 def run(*words: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=REPOSITORY,
-        env={**os.environ, **environment},
-        check=True,
-        capture_output=True,
-        text=True,
+    done = captured(
+        [sys.executable, *words], cwd=REPOSITORY, env={**os.environ, **environment}, check=True
     )
     return done.stdout + done.stderr
 
@@ -65,13 +61,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def in_bare(bare: list[Path], program: str) -> subprocess.CompletedProcess[str]:
     path = f"import sys; sys.path[:0] = {[str(folder) for folder in bare]!r}\n"
-    return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", path + program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return captured([sys.executable, "-I", "-S", "-c", path + program], timeout=60)
 
 
 def test_the_wheel_holds_every_module_and_layout_of_every_room(wheel: Path) -> None:

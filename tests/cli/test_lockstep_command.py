@@ -14,7 +14,7 @@ import pytest
 from click import BadParameter
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import serving
+from servers import captured, serving
 
 from lockstep_cli.options import FiniteRange, read_address
 from lockstep_cli.small_server import Answer, Request, SmallServer
@@ -41,13 +41,7 @@ def lockstep(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def help_and_modules() -> tuple[str, set[str]]:
     """What `lockstep --help` prints, in one line, and every module that it loaded."""
-    done = subprocess.run(
-        [sys.executable, "-c", HELP_AND_MODULES],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
+    done = captured([sys.executable, "-c", HELP_AND_MODULES], check=True, timeout=30)
     return " ".join(done.stdout.split()), set(done.stderr.split())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from servers import captured
 
 from .test_kubernetes_objects import TREE, program
 
@@ -31,11 +32,11 @@ def _kubectl(lab: Path) -> Callable[..., str]:
 
     def run(*words: str | Path, text: str | None = None, fails: bool = False) -> str:
         tool, *arguments = words if words[0] == "helm" else ("kubectl", *words)
-        done = subprocess.run(
+        done = captured(
             [program(str(tool)), *arguments],
             env=os.environ | {"KUBECONFIG": str(lab / "kubeconfig")},
-            capture_output=True, text=True, input=text, check=False,
-        )  # fmt: skip
+            input=text,
+        )
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         return done.stderr if fails else done.stdout
 

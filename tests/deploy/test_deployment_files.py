@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from servers import captured
 from writers.spec_files import render_scrapes
 
 from lockstep_agent.command import agent
@@ -240,11 +241,8 @@ def test_systemd_has_no_complaint_and_reports_a_small_exposure(tmp_path: Path) -
         ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
     )
     assert not [line for line in lint.stderr.splitlines() if copy.name in line]
-    security = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", copy],
-        capture_output=True,
-        text=True,
-        check=True,
+    security = captured(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", copy], check=True
     )
     [level] = re.findall(r"Overall exposure level.*: ([0-9.]+) ", security.stdout)
     assert float(level) <= WORST_EXPOSURE

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from servers import captured
 from torch import Tensor, nn
 
 import lockstep
@@ -71,13 +72,8 @@ def _watched(root: Path) -> Iterator[Watched]:
 
 
 def run_python(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", text, *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    return captured(
+        [sys.executable, "-c", text, *arguments], env=os.environ | environment, timeout=120
     )
 
 

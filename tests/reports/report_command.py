@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
+from servers import captured
 
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
@@ -39,10 +40,4 @@ def run_in_bounded_memory(
         f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({max_bytes}, {max_bytes}));"
         "from lockstep_reports.command import report; report()"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, str(path), "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=timeout_seconds,
-        check=False,
-    )
+    return captured([sys.executable, "-c", code, str(path), "--json", "-"], timeout=timeout_seconds)

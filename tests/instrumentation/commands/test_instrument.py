@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from servers import free_port
+from servers import captured, free_port
 
 from lockstep.commands.instrument import ProposedLines, instrument
 from lockstep.commands.training_script import TrainingScript
@@ -106,15 +106,12 @@ def run_script(script: Path, run: Run, root: Path) -> Page:
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(run.num_ranks)]
         command[1:] = [*torchrun, "--master-port", str(port), str(script)]
     inherited = {name: value for name, value in os.environ.items() if name != "RANK"}
-    done = subprocess.run(
+    done = captured(
         command,
         env=inherited
         | {"LOCKSTEP_DIR": str(root), "LOCKSTEP_JOB_ID": JOB_ID, "OUT": str(out)}
         | {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(port)},
         cwd=script.parent,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=220,
     )
     assert done.returncode == 0, done.stderr[-3000:]

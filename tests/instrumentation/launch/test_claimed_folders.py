@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers import captured
 
 import lockstep
 from lockstep.launch.job import Job
@@ -21,12 +22,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two
 
 def run_job(root: Path) -> subprocess.CompletedProcess[str]:
     command = ["run", "--job-id", "job-a", "--nproc-per-node", "1", "-m", "this"]
-    return subprocess.run(
+    return captured(
         [Path(sys.executable).with_name("lockstep"), *command],
         env={**os.environ, "LOCKSTEP_DIR": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=50,
     )
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers import captured
 
 from lockstep.identity.rank_identity import (
     find_job_id,
@@ -183,11 +184,9 @@ def _may_unshare() -> bool:
 
 
 def ids_in_pod(environment: dict[str, str]) -> list[str]:
-    done = subprocess.run(
+    done = captured(
         [*_UNSHARE, "sh", "-c", _POD, sys.executable, _RANK],
         env=os.environ | environment,
-        capture_output=True,
-        text=True,
         check=True,
     )
     return done.stdout.split()

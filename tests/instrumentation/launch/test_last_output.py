@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from servers import captured
 
 from lockstep.launch.last_output import KeptOutput, OutputKeeper
 from lockstep_records.events.event import read_events
@@ -40,11 +41,11 @@ def program_in(folder: Path) -> str:
 
 def start(root: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if "LOCKSTEP" not in name}
-    return subprocess.run(
+    return captured(
         [sys.executable, *command],
         env=inherited | {"LOCKSTEP_DIR": str(root), **environment},
-        capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS,
-    )  # fmt: skip
+        timeout=TIMEOUT_SECONDS,
+    )
 
 
 def run_job(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from servers import captured
 
 from lockstep_records.files.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import read_page
@@ -51,12 +52,9 @@ def abused(
     }
     if environment.get(NEXT) == "next.so":
         environment |= {NEXT: str(compiled.following)}
-    done = subprocess.run(
+    done = captured(
         [compiled.abuse, compiled.plugin, call],
         env={n: v for n, v in {**os.environ, **own, **environment}.items() if v is not None},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=60,
         user=NOBODY if words.endswith("(Permission denied)") else None,
     )

@@ -2,7 +2,6 @@
 
 import os
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
+from servers import captured
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lockstep.sinks import sinks_of
@@ -52,12 +52,10 @@ def _job(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Summa
     command += ["--job-id", "job-a"]
     for destination in (f"mlflow:{store}", f"tensorboard:{logs}", f"wandb:{folder}"):
         command += ["--summary-to", destination]
-    done = subprocess.run(
+    done = captured(
         [*command, str(script)],
         env={**os.environ, "WANDB_MODE": "offline"},
         cwd=folder,
-        capture_output=True,
-        text=True,
         check=True,
         timeout=55,
     )

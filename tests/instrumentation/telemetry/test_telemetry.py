@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from servers import serving
+from servers import captured, serving
 
 import lockstep
 from lockstep.telemetry.export import JobSpans, Outbox, exporter_of
@@ -122,12 +122,9 @@ def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -
     script = root / f"{job_id}.py"
     script.write_text(loop)
     command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]
-    completed = subprocess.run(
+    completed = captured(
         [*command, "--job-id", job_id, *options, str(script)],
         env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=50,
     )
     return completed.returncode, completed.stderr

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner, Result
+from servers import captured
 from starlette.testclient import TestClient
 
 from lockstep_ledger.command import ledger
@@ -227,9 +227,8 @@ def test_a_ledger_does_not_start_with_a_card_that_it_cannot_read(store: Path) ->
     wrong = "rates:\n  - {from: 2024-01-01, price_per_gpu_hour: 1, currency: euro}\n"
     store.with_name("wrong.yaml").write_text(wrong, encoding="utf-8")
     command = [sys.executable, "-m", "lockstep_cli.main", "ledger", "serve", "--store", str(store)]
-    ended = subprocess.run(
-        [*command, "--listen", "127.0.0.1:0", "--rates", "wrong.yaml"],
-        cwd=store.parent, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    ended = captured(
+        [*command, "--listen", "127.0.0.1:0", "--rates", "wrong.yaml"], cwd=store.parent, timeout=60
+    )
     assert ended.returncode == 2
     assert "wrong.yaml:2: rates[0].currency 'euro'" in " ".join(ended.stderr.split())

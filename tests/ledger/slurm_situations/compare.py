@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+from servers import captured
+
 from .lab import NODES
 from .scenario import PLAIN, Expected, ExpectedJob, ExpectedNode, ExpectedText, Situation
 from .turn import Turn
@@ -171,10 +173,9 @@ def _first_wait(turn: Turn, job_id: str) -> float | None:
 
 def _rows(turn: Turn, job_id: str) -> list[tuple[str, ...]]:
     command = ["sacct", "-naDXP", "-o", "Submit,Eligible,Start,End,NodeList", "-j", job_id]
-    done = subprocess.run(
-        command, env=turn.lab.environment | {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"},
-        capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
+    done = captured(
+        command, env=turn.lab.environment | {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}, timeout=240
+    )
     return [tuple(line.split("|")) for line in done.stdout.splitlines() if line.count("|") == 4]
 
 

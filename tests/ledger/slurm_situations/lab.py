@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from servers import captured
 
 from ..service import LedgerProcess
 from . import agent as impatient_agent
@@ -46,10 +47,7 @@ class Lab:
         self.write_programs()
         conf = self.conf.replace("{deploy}", str(self.deploy))
         environment = {**os.environ, "SLURM_LAB_CONF": conf}
-        done = subprocess.run(
-            ["bash", str(SCRIPT), "up", str(self.folder)],
-            env=environment, capture_output=True, text=True, check=False, timeout=240,
-        )  # fmt: skip
+        done = captured(["bash", str(SCRIPT), "up", str(self.folder)], env=environment, timeout=240)
         if done.returncode:
             raise RuntimeError(done.stderr.strip() or "the lab does not start")
         self.ledger = LedgerProcess(str(self.folder / "ledger.db"), _LEDGER_OPTIONS).start()

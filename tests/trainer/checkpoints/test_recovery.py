@@ -1,11 +1,11 @@
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from servers import captured
 from trainer_validation.tensors import read_all_tensors
 
 from lockstep_cli.main import group
@@ -28,13 +28,10 @@ TINY = (
 
 def run_torchrun(arguments: str, *, folder: Path) -> Outcome:
     command = "-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1"
-    done = subprocess.run(
+    done = captured(
         [sys.executable, *command.split(), "-m", "lockstep_trainer", *arguments.split()],
         env={**os.environ, "OMP_NUM_THREADS": "1", "LOCKSTEP_DIR": str(folder)},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     return Outcome(codes=(done.returncode,), output=done.stdout + done.stderr)
 

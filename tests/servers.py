@@ -17,6 +17,7 @@ import pytest
 
 AServer = TypeVar("AServer", bound=BaseServer)
 Answer = TypeVar("Answer")
+Answered = tuple[int, bytes, dict[str, str]]
 
 
 def wait_until(
@@ -77,43 +78,62 @@ def serving(server: AServer) -> Iterator[AServer]:
         server.server_close()
 
 
-class Exposition(ThreadingHTTPServer):
-    """Answers every GET with the text that ``exposition`` gives, as what is scraped does."""
+class Answering(ThreadingHTTPServer):
+    """Answers every request with the status, body and headers that ``answer`` gives."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Scrape)
+        super().__init__(("127.0.0.1", 0), _Request)
         self.target = f"127.0.0.1:{self.server_port}"
 
-    def exposition(self) -> str:
-        """The text of a scrape."""
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered | None:
+        """What a request with this body gets; None where it has been written."""
         raise NotImplementedError
 
 
-class _Scrape(BaseHTTPRequestHandler):
-    server: Exposition
+class _Request(BaseHTTPRequestHandler):
+    server: Answering
 
     def do_GET(self) -> None:
-        body = self.server.exposition().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.send_header("Content-Length", str(len(body)))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answered = self.server.answer(self, body)
+        if answered is None:
+            return
+        status, reply, headers = answered
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(reply)), **headers}.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(reply)
+
+    def do_POST(self) -> None:
+        self.do_GET()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
         pass
 
 
-class FakeLedger(ThreadingHTTPServer):
+class Exposition(Answering):
+    """Answers every GET with the text that ``exposition`` gives, as what is scraped does."""
+
+    def exposition(self) -> str:
+        """The text of a scrape."""
+        raise NotImplementedError
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
+        """A scrape."""
+        del request, body
+        return 200, self.exposition().encode(), {"Content-Type": "text/plain; version=0.0.4"}
+
+
+class FakeLedger(Answering):
     """A ledger that keeps the deliveries it takes and answers with what a test sets."""
 
-    daemon_threads = True
     block_on_close = False
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Intake)
+        super().__init__()
         self.statuses: list[int] = []
         self.bad_ids: set[str] = set()
         self.token = ""
@@ -135,40 +155,23 @@ class FakeLedger(ThreadingHTTPServer):
         """Their identities, in the order they came."""
         return [event["id"] for event in self.events]
 
-    def answer(self, handler: BaseHTTPRequestHandler, text: bytes) -> None:
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
         """Takes or refuses one delivery."""
-        body = json.loads(text)
+        self.tokens.append(request.headers.get("Authorization", ""))
+        sent = json.loads(body)
         status = self.statuses.pop(0) if self.statuses else 200
-        ids = [event["id"] for event in body.get("events", ())]
+        ids = [event["id"] for event in sent.get("events", ())]
         bad = [each for each in ids if each in self.bad_ids]
         status = 422 if bad and bad == ids else status
         if self.token and self.tokens[-1] != f"Bearer {self.token}":
             status = 401
         if status == 200:
-            good = [event for event in body.get("events", ()) if event["id"] not in bad]
-            self.bodies.append({**body, "events": good} if bad else body)
+            good = [event for event in sent.get("events", ()) if event["id"] not in bad]
+            self.bodies.append({**sent, "events": good} if bad else sent)
         rejected = [{"id": each, "reason": "it is bad"} for each in bad]
         reply = json.dumps({"rejected": rejected}).encode()
         reply = b"the token is not one of a writer" if status == 401 else reply
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(reply)))
-        handler.end_headers()
-        handler.wfile.write(reply)
-
-
-class _Intake(BaseHTTPRequestHandler):
-    server: FakeLedger
-
-    def do_POST(self) -> None:
-        self.server.tokens.append(self.headers.get("Authorization", ""))
-        text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.answer(self, text)
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
-        pass
+        return status, reply, {}
 
 
 @pytest.fixture(name="ledger")

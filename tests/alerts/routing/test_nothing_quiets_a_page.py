@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
-from servers import free_port, running
+from servers import Answered, Answering, free_port, running
 
 from lockstep_alerts.alert import Alert
 from lockstep_alerts.reading.model import Delivery
@@ -91,32 +91,22 @@ def compared_labels(config: dict[str, Any]) -> set[str]:
     return found
 
 
-class Inbox(ThreadingHTTPServer):
+class Inbox(Answering):
     """A webhook that keeps the labels of every firing alert that it was told of."""
 
-    daemon_threads = True
     request_queue_size = 1024
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Receiver)
+        super().__init__()
         self.delivered: set[tuple[str, str]] = set()
 
-
-class _Receiver(BaseHTTPRequestHandler):
-    server: Inbox
-
-    def do_POST(self) -> None:  # the name that http.server calls
-        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.delivered.update(
-            (each["labels"]["cluster"], each["labels"]["alertname"])
-            for each in content["alerts"]
-            if each["status"] == "firing"
-        )
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
+        """It takes everything."""
+        del request
+        firing = [each for each in json.loads(body)["alerts"] if each["status"] == "firing"]
+        labels = [each["labels"] for each in firing]
+        self.delivered.update((each["cluster"], each["alertname"]) for each in labels)
+        return 200, b"", {}
 
 
 @contextmanager

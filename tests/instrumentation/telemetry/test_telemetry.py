@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from servers import captured, serving
+from servers import Answered, Answering, captured, serving
 
 import lockstep
 from lockstep.telemetry.export import JobSpans, Outbox, exporter_of
@@ -67,26 +67,24 @@ def _plain(attributes: Any) -> dict[str, Any]:
     }
 
 
+class Receiver(Answering):
+    """An OTLP receiver, which takes spans unless its status says that it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received = Received(f"http://{self.target}")
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
+        if self.received.status == 200:
+            zipped = request.headers.get("Content-Encoding") == "gzip"
+            self.received.take(gzip.decompress(body) if zipped else body)
+        return self.received.status, ExportTraceServiceResponse().SerializeToString(), {}
+
+
 @contextmanager
 def receiver() -> Iterator[Received]:
-    received = Received()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if received.status == 200:
-                zipped = self.headers.get("Content-Encoding") == "gzip"
-                received.take(gzip.decompress(body) if zipped else body)
-            self.send_response(received.status)
-            self.end_headers()
-            self.wfile.write(ExportTraceServiceResponse().SerializeToString())
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    received.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    with serving(server):
-        yield received
+    with serving(Receiver()) as server:
+        yield server.received
 
 
 LOOP = """

@@ -3,14 +3,14 @@
 import gzip
 import json
 import os
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from servers import Answered, Answering, serving
 from sqlalchemy import select
 
 from lockstep_ledger.command import ledger
@@ -127,28 +127,19 @@ def test_where_there_is_no_slurm_following_it_says_so(
 def test_a_token_does_not_follow_a_redirect(tmp_path: Path) -> None:
     paths: list[str] = []
 
-    class Redirecting(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            paths.append(self.path)
-            self.send_response(307)
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
-            pass
+    class Redirecting(Answering):
+        def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
+            del body
+            paths.append(request.path)
+            return 307, b"", {"Location": "/elsewhere"}
 
     token, events = tmp_path / "token", tmp_path / "events.jsonl"
     token.write_text("w" * 20, encoding="ascii")
     documents = Story(now=time.time() - 9).start().events
     events.write_text("".join(json.dumps(d) + "\n" for d in documents), encoding="utf-8")
-    with HTTPServer(("127.0.0.1", 0), Redirecting) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with serving(Redirecting()) as server:
+        url = f"http://{server.target}"
         result = run("import", "--url", url, "--token-file", token, events)
-        server.shutdown()
-        thread.join()
     assert result.exit_code == 2
     assert f"--url {url} answers 307" in result.output
     assert paths == ["/api/events"]

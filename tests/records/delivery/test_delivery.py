@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import FakeLedger
+from servers import Answered, FakeLedger
 
 from lockstep_records.delivery import exchange
 from lockstep_records.delivery import spool as spooling
@@ -268,11 +268,9 @@ def test_a_ledger_whose_certificate_is_of_another_authority_gets_nothing(
 def test_no_token_follows_a_redirect(
     ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
 ) -> None:
-    def redirect(handler: BaseHTTPRequestHandler, _: bytes) -> None:
-        handler.send_response(status)
-        handler.send_header("Location", ledger.url)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
+    def redirect(request: BaseHTTPRequestHandler, _: bytes) -> Answered:
+        ledger.tokens.append(request.headers["Authorization"])
+        return status, b"", {"Location": ledger.url}
 
     monkeypatch.setattr(ledger, "answer", redirect)
     (tmp_path / "token").write_text(TOKEN)
@@ -304,7 +302,9 @@ def test_an_answer_that_drips_ends_at_the_deadline(
 def test_an_answer_that_is_no_http_is_an_error_of_the_system(
     ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "answer", lambda handler, _: handler.wfile.write(b"\x00" * 100_000))
+    monkeypatch.setattr(
+        ledger, "answer", lambda request, _: request.wfile.write(b"\x00" * 100_000) and None
+    )
     with pytest.raises(OSError, match="no answer of HTTP"):
         post(LedgerAddress(url=ledger.url), b"{}")
 

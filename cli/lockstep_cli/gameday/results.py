@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Self
 from xml.etree import ElementTree as ET
 
@@ -15,6 +16,7 @@ from lockstep_cli.gameday.rows import Row
 
 COLUMNS = (
     "alerts", "notified", "nothing else", "ledger", "lost", "report", "resumed", "steps lost",
+    "step time",
 )  # fmt: skip
 
 
@@ -159,8 +161,33 @@ pager on the days between; TrainTelemetryMissing says when it no longer comes th
 """
 
 
+_PARTS = {
+    "alerts": ("alerts",),
+    "notified": ("notified", "nothing else"),
+    "ledger": ("ledger", "lost"),
+    "report": ("report",),
+    "training": ("resumed", "steps lost", "step time"),
+}
+_MOST_CHARACTERS = 70
+
+
+def _in_few_words(result: Result, columns: tuple[str, ...]) -> str:
+    """What was found in some columns; a check that fails at full length."""
+    texts = []
+    for finding in result.findings:
+        if finding.column in columns and (finding.column, finding.text) != ("nothing else", "yes"):
+            text = (
+                shorten(finding.text, _MOST_CHARACTERS, placeholder="...")
+                if finding.holds
+                else finding.text
+            )
+            name = f"{finding.column} " if finding.column in {"resumed", "steps lost"} else ""
+            texts.append(f"{'' if finding.holds else '✗ '}{name}{text}")
+    return "; ".join(texts).replace("|", "\\|")
+
+
 def _as_markdown(document: Document) -> str:
-    """A table of all rows."""
+    """A table of all rows, in few words."""
     lines = [
         "# The game day",
         "",
@@ -168,14 +195,13 @@ def _as_markdown(document: Document) -> str:
         "",
         f"{document.headline}.",
         "",
-        "| failure | row | what is made | result | " + " | ".join(document.columns) + " |",
-        "|" + " --- |" * (4 + len(document.columns)),
+        "| row | result | " + " | ".join(_PARTS) + " |",
+        "|" + " --- |" * (2 + len(_PARTS)),
     ]
     for result in document.results:
-        cells = [result.cell(name).replace("|", "\\|") for name in document.columns]
         word = f"not run here: {result.missing}" if result.missing else result.word
-        fields = (result.failure, f"`{result.row}`", result.says, word, *cells)
-        lines.append(f"| {' | '.join(fields)} |")
+        cells = [_in_few_words(result, columns) for columns in _PARTS.values()]
+        lines.append(f"| {' | '.join((f'`{result.row}`: {result.says}', word, *cells))} |")
     lines += ["", *(f"{each}." for each in document.strangers)] * bool(document.strangers)
     departs = [f"- `{each.row}`: {each.departs}" for each in document.results if each.departs]
     if departs:

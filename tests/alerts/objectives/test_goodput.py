@@ -20,7 +20,7 @@ def goodput_of(series: Mapping[str, float], seconds: int) -> list[Samples]:
     ]
 
 
-def told(seconds: Mapping[str, float]) -> dict[str, object]:
+def goodput_after(seconds: Mapping[str, float]) -> dict[str, object]:
     """The recorded goodput of a job by state after 380 s."""
     states = {
         "expr": f"round(sum by (goodput) ({recorded.GOODPUT_BY_STATE.name}), 0.001)",
@@ -46,10 +46,10 @@ def test_waiting_for_a_straggler_is_a_goodput_state_taken_out_of_communication(
 ) -> None:
     spent = {"productive": 4 - communication, "communication": communication}
     series = training_job(one_rank_late(400, 2, {"data": 0.1})) + goodput_of(spent, 400)
-    promtool(tmp_path, series, told({**expected, "productive": 4 - communication}))
+    promtool(tmp_path, series, goodput_after({**expected, "productive": 4 - communication}))
 
 
 @pytest.mark.promtool
 def test_a_job_without_groups_of_ranks_has_its_goodput_as_its_pages_tell_it(tmp_path: Path) -> None:
     spent = {"productive": 3.0, "communication": 1.0}
-    promtool(tmp_path, goodput_of(spent, 400), told(spent))
+    promtool(tmp_path, goodput_of(spent, 400), goodput_after(spent))

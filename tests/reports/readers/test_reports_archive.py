@@ -335,13 +335,13 @@ def test_ten_damaged_rows_turn_no_report_over(
     column: str, value: float, memory: Path, tmp_path: Path
 ) -> None:
     folder = pack(write_pages(SLOW.source, memory), tmp_path)
-    whole = published(read_source(str(folder), OPTIONS))["verdict"]
+    undamaged = published(read_source(str(folder), OPTIONS))["verdict"]
     with_cells(column, value, range(10))(next(folder.rglob("node-1/0/steps-*")))
     recording = read_source(str(folder), OPTIONS)
     verdict = published(recording)["verdict"]
     assert isinstance(recording, Recording)
     assert [verdict[name] for name in ("kind", "ranks", "phase")] == [
-        whole[name] for name in ("kind", "ranks", "phase")
+        undamaged[name] for name in ("kind", "ranks", "phase")
     ]
     # A flag that may be true damages no row: its times are by another clock, and do not count.
     is_known = column == "flags" and value < 1 << len(ROW_FLAGS)

@@ -171,7 +171,7 @@ _PARTS = {
 _MOST_CHARACTERS = 70
 
 
-def _in_few_words(result: Result, columns: tuple[str, ...]) -> str:
+def _summarise_columns(result: Result, columns: tuple[str, ...]) -> str:
     """What was found in some columns; a check that fails at full length."""
     texts = []
     for finding in result.findings:
@@ -200,7 +200,7 @@ def _as_markdown(document: Document) -> str:
     ]
     for result in document.results:
         word = f"not run here: {result.missing}" if result.missing else result.word
-        cells = [_in_few_words(result, columns) for columns in _PARTS.values()]
+        cells = [_summarise_columns(result, columns) for columns in _PARTS.values()]
         lines.append(f"| {' | '.join((f'`{result.row}`: {result.says}', word, *cells))} |")
     lines += ["", *(f"{each}." for each in document.strangers)] * bool(document.strangers)
     departs = [f"- `{each.row}`: {each.departs}" for each in document.results if each.departs]

@@ -12,7 +12,6 @@ import msgspec
 from lockstep_cli.gameday.rows import Ledger, Notice, Row
 from lockstep_cli.gameday.scene import Observed, Truth
 
-_TEXTS = ("summary", "description", "causes")
 _LOST_WITHIN = 0.05
 _CONTENTION, _CONTENDED = "TrainContention", 0.25  # the ratio of the alert's own rule
 _LOST_SECONDS = 2.0  # a rank-second each for the end of the first and the start of the next attempt
@@ -62,20 +61,9 @@ def _first(notice: Notice, observed: Observed) -> float | None:
     arrivals = (
         each.wall_seconds
         for each in observed.notifications
-        if each.receiver == notice.to and any(matches(notice, alert) for alert in each.alerts)
+        if each.receiver == notice.to and any(map(notice.matches, each.alerts))
     )
     return next(arrivals, None)
-
-
-def matches(notice: Notice, alert: Mapping[str, Any]) -> bool:
-    """Whether a firing alert is the expected one, with its labels and words."""
-    labels = {"alertname": notice.alert, "severity": notice.severity, **notice.labels}
-    words = " ".join(alert["annotations"].get(key, "") for key in _TEXTS)
-    return (
-        alert["status"] == "firing"
-        and all(re.fullmatch(value, alert["labels"].get(key, "")) for key, value in labels.items())
-        and re.search(notice.says, words) is not None
-    )
 
 
 def _notified(row: Row, observed: Observed) -> Iterator[Finding]:

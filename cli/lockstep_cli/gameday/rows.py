@@ -39,6 +39,7 @@ from lockstep_records.text.durations import parse_duration
 
 SERVERS_GIGABYTES = 0.5
 ROWS = Path(__file__).parent / "rows"
+_TEXTS = ("summary", "description", "causes")
 _ROW_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _AT = re.compile(r"start|fault|recovered|notified|step [0-9]+")
 
@@ -89,6 +90,19 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def within_seconds(self) -> float:
         """The duration; ValueError where it is none."""
         return parse_duration(self.within)
+
+    def matches(self, alert: Mapping[str, Any]) -> bool:
+        """Whether a firing alert is this one, with its labels and words."""
+        expected = {"alertname": self.alert, "severity": self.severity, **self.labels}
+        labels, words = (
+            alert["labels"],
+            " ".join(alert["annotations"].get(each, "") for each in _TEXTS),
+        )
+        return (
+            alert["status"] == "firing"
+            and all(re.fullmatch(value, labels.get(key, "")) for key, value in expected.items())
+            and re.search(self.says, words) is not None
+        )
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

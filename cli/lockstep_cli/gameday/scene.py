@@ -352,15 +352,17 @@ class Scene:
     def _is_notified(self) -> bool:
         """Whether all that is expected has come or is late, and nothing more for a while."""
         now, began = time.time(), self.truth.began
-        arrived = {
-            alert["labels"]["alertname"]: each.wall_seconds
-            for each in reversed(self.notifications())
-            if each.status == "firing"
-            for alert in each.alerts
-        }
+        received = self.notifications()
         last = max(
             (
-                arrived.get(notice.alert, began + notice.within_seconds + 10)
+                next(
+                    (
+                        each.wall_seconds
+                        for each in received
+                        if any(map(notice.matches, each.alerts))
+                    ),
+                    began + notice.within_seconds + 10,
+                )
                 for notice in self.row.expect.notices
             ),
             default=began,

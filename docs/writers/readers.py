@@ -84,9 +84,9 @@ def _constants() -> Mapping[str, str]:
     """Module and constant of each metric that has one, such as gpu.GPU_POWER, by its name."""
     return {
         value.name: f"{module.__name__.rpartition('.')[2]}.{constant}"
-        for module in METRIC_MODULES
+        for module in (*METRIC_MODULES, recorded)
         for constant, value in vars(module).items()
-        if isinstance(value, Metric)
+        if isinstance(value, Metric | Recorded)
     }
 
 
@@ -97,7 +97,7 @@ def constant_of(metric: Metric) -> str:
 
 @cache
 def report_names() -> frozenset[str]:
-    """The metrics that the reports' sources name, as attributes of the catalogue's modules."""
+    """The series that the reports' sources name, as attributes of the catalogue's modules."""
     sources = (_REPOSITORY / "reports/lockstep_reports").rglob("*.py")
     words = set(_CONSTANT.findall(" ".join(path.read_text(encoding="utf-8") for path in sources)))
     return frozenset(name for name, constant in _constants().items() if constant in words)
@@ -114,10 +114,10 @@ def readers(metric: Metric) -> list[str]:
 
 
 def unread_records() -> list[Recorded]:
-    """Recorded series that no rule and no panel reads."""
+    """Recorded series that no rule, panel or report reads."""
     return [
         each
         for each in RECORDED
         if each not in _PUBLIC_SERIES and each.level != _SLOTH_LEVEL
-        if not rules_of(each) and not panels_of((each,))
+        if not rules_of(each) and not panels_of((each,)) and each.name not in report_names()
     ]

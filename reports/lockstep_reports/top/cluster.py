@@ -39,7 +39,7 @@ def _any_of(*series: Series) -> str:
     return f'{{{_NAME}=~"{"|".join(each.name for each in series)}"}}'
 
 
-_OF_JOBS = (
+_JOB_SERIES = (
     recorded.JOB_GPUS,
     recorded.JOB_LOSS,
     recorded.JOB_STEP,
@@ -48,7 +48,7 @@ _OF_JOBS = (
     recorded.PRODUCTIVE,
 )
 # ``or`` compares labels without the name; the series after it have one more.
-_NUMBERS = f"{_any_of(*_OF_JOBS)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
+_NUMBERS = f"{_any_of(*_JOB_SERIES)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
 _HELD_UP = {
     recorded.GONE.name: "{} is gone",
     training.HANG_FIRST.name: "{} stopped first, {}",
@@ -129,7 +129,7 @@ class ClusterSource:
             )
         lost, step, quiet, standing, productive, pace = (
             {_key(each.labels): each.points[-1][1] for each in numbers[name]}
-            for name in (each.name for each in (*_OF_JOBS[1:], recorded.SLICE_RATIO))
+            for name in (each.name for each in (*_JOB_SERIES[1:], recorded.SLICE_RATIO))
         )
         reasons = self._ask(_REASONS, now)
         verdicts, pages = _verdicts(reasons, standing, quiet), _pages(reasons[""])

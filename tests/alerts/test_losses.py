@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_alerts.conditions.joins import RANK_LABELS, phase_of_most_excess
 from lockstep_alerts.output import render, write_files
 from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue import agent, gpu, ledger, recorded, training
+from lockstep_catalogue import agent, foreign, gpu, ledger, recorded, training
 
 from .cases.promtool import check_rules
 from .cases.synthetic import (
@@ -137,3 +138,23 @@ def test_a_node_carried_what_ran_when_its_agent_was_last_seen_however_briefly(
         *gone, {**value(node, "63m", "", 1), "exp_samples": []},
     ]}  # fmt: skip
     check_rules(tmp_path, {"rule_files": [name], "evaluation_interval": "5s", "tests": [test]})
+
+
+@pytest.mark.parametrize(
+    ("standing", "forward", "phase"),
+    [(0, 3, "forward"), (1, 3, "backward"), (1, 5, "forward")],
+)
+def test_the_phase_of_a_page_stands_until_another_takes_several_times_as_long(
+    standing: int, forward: float, phase: str, tmp_path: Path
+) -> None:
+    rank = {**JOB, "rank": "1"}
+    of_alert = {"alertname": "JobLosing", "alertstate": "firing", "phase": "backward"}
+    excess = {"forward": forward, "backward": 1}
+    series = [
+        samples(recorded.EXCESS, steady(each, LIFE), **rank, node="n1", pp="", phase=name)
+        for name, each in excess.items()
+    ]
+    series += [samples(foreign.ALERTS, steady(1, LIFE), **rank, **of_alert)] * standing
+    expression = phase_of_most_excess(SPEC.windows, recorded.EXCESS, *RANK_LABELS)
+    labels = ", ".join(f'{name}="{each}"' for name, each in (rank | {"phase": phase}).items())
+    check(tmp_path, "jobs", series, value(expression, "10m", f"{{{labels}}}", 1))

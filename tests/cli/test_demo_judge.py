@@ -37,7 +37,7 @@ RIGHT = Claims(pages=(FIRING, RESOLVED), verdict=VERDICT, headline=HEADLINE)
 
 
 def holds(truth: Truth, claims: Claims) -> bool:
-    return all(finding.holds for finding in judge(truth, claims))
+    return all(judge(truth, claims).values())
 
 
 def test_the_truth_told_in_time_holds_and_a_slow_loader_shows_as_the_data_phase() -> None:
@@ -112,7 +112,7 @@ def test_claims_are_read_from_the_files_of_pager_and_report(tmp_path: Path) -> N
     (tmp_path / "stack" / "pages.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     (tmp_path / "report.json").write_text(json.dumps({"verdict": VERDICT}))
     (tmp_path / "report.html").write_text(f"<h1 class='x'><span>job demo:</span>\n {HEADLINE}</h1>")
-    claims = read_claims(tmp_path, "demo")
+    claims = read_claims(tmp_path)
     assert [(page.alert, page.rank) for page in claims.pages] == [("A", "1")]
     assert claims.pages[0].wall_seconds == 1767225605.0
     assert claims.headline == HEADLINE

@@ -1,14 +1,13 @@
 """Shows the way from a slow rank to the page and the report, for real, on this machine."""
 
 import random
-import shutil
-import tempfile
 from pathlib import Path
 
 import click
 
-from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows
+from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows, spelled
 from lockstep_cli.demo.scene import Claims, Scene, Script, Truth, draw_script, judge, read_claims
+from lockstep_cli.gameday.stage import Stage, empty
 from lockstep_cli.options import DurationRange
 from lockstep_records.text.printable import printable
 
@@ -70,34 +69,19 @@ def demo(
     """
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     windows = ScrapeWindows(round(interval_seconds))
-    _empty(out)
+    empty(out, "--out", "demo")
     does = "slows one of them down, waits for the page that names it"
     if slow == "none":
         does = "slows none of them down, expects no page"
     click.echo(f"The demo trains {ranks} ranks on this machine, {does} and writes the report.")
-    memory = Path(tempfile.mkdtemp(prefix="lockstep-demo-", dir="/dev/shm"))
-    try:
-        with Scene(out=out.resolve(), root=memory, windows=windows) as scene:
-            step_seconds = scene.step_seconds(ranks)
-            chance = random.Random(seed)
-            script = draw_script(chance, step_seconds, ranks, (slow, phase), windows)
-            truth = scene.play(script)
-            claims = read_claims(out, scene.job_id)
-    finally:
-        shutil.rmtree(memory, ignore_errors=True)
+    stack = ("--interval", spelled(windows.scrape_seconds), "--group-interval", "10s")
+    with Stage(out.resolve(), (), stack=stack, has_ledger=False) as stage:
+        scene = Scene(stage, windows)
+        chance = random.Random(seed)
+        script = draw_script(chance, scene.step_seconds(ranks), ranks, (slow, phase), windows)
+        truth = scene.play(script)
+        claims = read_claims(out)
     return _print_outcome(script, truth, claims, out, seed)
-
-
-def _empty(out: Path) -> None:
-    marker = out / ".lockstep-demo"
-    if out.exists() and any(out.iterdir()) and not marker.exists():
-        raise click.UsageError(f"--out {out} holds files that no demo wrote; choose another folder")
-    try:
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir(parents=True)
-        marker.touch()
-    except OSError as error:
-        raise click.UsageError(f"--out {out} cannot be written ({error.strerror})") from error
 
 
 def _print_outcome(script: Script, truth: Truth, claims: Claims, out: Path, seed: int) -> int:
@@ -116,6 +100,6 @@ def _print_outcome(script: Script, truth: Truth, claims: Claims, out: Path, seed
         "job",
     ):
         click.echo(f"  {name.partition('.')[0]:<18} {out / name}")
-    for finding in findings:
-        click.echo(f"  {'ok  ' if finding.holds else 'FAIL'} {finding.sentence}")
-    return 0 if all(finding.holds for finding in findings) else 1
+    for sentence, holds in findings.items():
+        click.echo(f"  {'ok  ' if holds else 'FAIL'} {sentence}")
+    return int(not all(findings.values()))

@@ -1,32 +1,29 @@
-"""Runs the demo: an agent, the servers and a training job, each a process of its own."""
+"""Runs the demo: an agent and a training job on the stage of the game day."""
 
 import html
 import json
-import os
 import random
 import re
 import statistics
 import subprocess
-import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lockstep_catalogue.windows import ScrapeWindows, spelled
+from lockstep_cli.gameday.stage import Stage, read_notifications
 from lockstep_cli.small_server import free_port
 from lockstep_records.files.jobs import page_path
-from lockstep_records.page.reader import Page, PageError, read_page, read_rows
+from lockstep_records.page.reader import PageError, read_page, read_rows
 from lockstep_records.text.durations import parse_duration
 from lockstep_records.text.printable import printable
 
+JOB = "demo"
 _CLEAN_WINDOWS = (1.2, 1.6)  # a healthy job is watched first
 _FAULT_WINDOWS = 1.75  # the window, a scrape, and the three that a page may take besides
 _DELIVERY_SECONDS = 15.0
@@ -140,72 +137,51 @@ class Claims:
     headline: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One expectation, and whether it holds."""
-
-    holds: bool
-    sentence: str
-
-
-def read_claims(out: Path, job_id: str) -> Claims:
-    """Every claim about a job, from the files of pager and report."""
+def read_claims(out: Path) -> Claims:
+    """Every claim about the job, from the files of pager and report."""
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     page = (out / "report.html").read_text(encoding="utf-8")
     headline = re.search(r"<h1[^>]*>(?:<span.*?</span>)?(.*?)</h1>", page, re.DOTALL)
     return Claims(
-        pages=tuple(read_pages(out, job_id)),
+        pages=tuple(read_pages(out)),
         verdict=report["verdict"],
         headline=html.unescape(headline[1]).strip() if headline else "",
     )
 
 
-def read_pages(out: Path, job_id: str) -> list[ReceivedPage]:
-    """Pages of a job, in the order of arrival."""
-    path = out / "stack" / "pages.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def read_pages(out: Path) -> list[ReceivedPage]:
+    """Pages of the job, in the order of arrival."""
     return [
-        _received_page(notification, alert)
-        for notification in map(json.loads, lines)
-        if notification["receiver"] == "pager"
-        for alert in notification["alerts"]
-        if alert["labels"].get("job_id") == job_id
+        ReceivedPage(
+            status=alert["status"],
+            alert=alert["labels"]["alertname"],
+            rank=alert["labels"].get("rank", ""),
+            phase=alert["labels"].get("phase", ""),
+            wall_seconds=each.wall_seconds,
+            summary=alert["annotations"].get("summary", ""),
+            notified_within_seconds=parse_duration(alert["annotations"]["notified_within"]),
+        )
+        for each in read_notifications(out)
+        for alert in each.alerts
+        if each.receiver == "pager" and alert["labels"].get("job_id") == JOB
     ]
 
 
-def _received_page(notification: dict[str, Any], alert: dict[str, Any]) -> ReceivedPage:
-    labels = alert["labels"]
-    return ReceivedPage(
-        status=alert["status"],
-        alert=labels["alertname"],
-        rank=labels.get("rank", ""),
-        phase=labels.get("phase", ""),
-        wall_seconds=datetime.fromisoformat(notification["time"]).timestamp(),
-        summary=alert["annotations"].get("summary", ""),
-        notified_within_seconds=parse_duration(alert["annotations"]["notified_within"]),
-    )
-
-
-def judge(truth: Truth, claims: Claims) -> list[Finding]:
-    """The expectations that follow from the injected fault, held against the claims."""
+def judge(truth: Truth, claims: Claims) -> dict[str, bool]:
+    """Whether the expectations that follow from the injected fault hold, by what was claimed."""
     return _judge_nobody(claims) if truth.rank is None else _judge_one_rank(truth, claims)
 
 
-def _judge_nobody(claims: Claims) -> list[Finding]:
-    return [
-        Finding(holds=not claims.pages, sentence=f"{len(claims.pages)} pages, 0 expected"),
-        Finding(
-            holds=claims.verdict["kind"] == "nobody",
-            sentence=f"verdict is {claims.verdict['kind']}, nobody expected",
-        ),
-        Finding(
-            holds="nobody" in claims.headline.lower() or "no rank" in claims.headline.lower(),
-            sentence=f"the report's headline: {claims.headline}",
-        ),
-    ]
+def _judge_nobody(claims: Claims) -> dict[str, bool]:
+    kind, headline = claims.verdict["kind"], claims.headline.lower()
+    return {
+        f"{len(claims.pages)} pages, 0 expected": not claims.pages,
+        f"verdict is {kind}, nobody expected": kind == "nobody",
+        f"the report's headline: {claims.headline}": "nobody" in headline or "no rank" in headline,
+    }
 
 
-def _judge_one_rank(truth: Truth, claims: Claims) -> list[Finding]:
+def _judge_one_rank(truth: Truth, claims: Claims) -> dict[str, bool]:
     phase = _PHASE_OF_FAULT.get(truth.phase, truth.phase)
     right = [p for p in claims.pages if p.rank == str(truth.rank) and p.phase == phase]
     firing = [p for p in right if p.status == "firing"]
@@ -213,93 +189,44 @@ def _judge_one_rank(truth: Truth, claims: Claims) -> list[Finding]:
     delay = firing[0].wall_seconds - truth.from_wall_seconds if firing else float("inf")
     after = resolved[-1].wall_seconds - truth.until_wall_seconds if resolved else float("nan")
     within_seconds = firing[0].notified_within_seconds if firing else 0.0
-    verdict = claims.verdict
-    return [
-        Finding(
-            holds=0 <= delay <= within_seconds,
-            sentence=f"page names rank {truth.rank} and {phase}, {delay:.0f} s after the slowdown "
-            f"began (at most {within_seconds:.0f} s)",
+    verdict, num_other = claims.verdict, len(claims.pages) - len(right)
+    found = (verdict["kind"], verdict["ranks"], verdict["phase"])
+    return {
+        f"page names rank {truth.rank} and {phase}, {delay:.0f} s after the slowdown began "
+        f"(at most {within_seconds:.0f} s)": 0 <= delay <= within_seconds,
+        f"resolved {after:.0f} s after recovery": after > 0,
+        f"paged {len(firing)} times, once expected; {num_other} other pages, 0 expected": (
+            len(firing) == 1 and not num_other
         ),
-        Finding(
-            holds=bool(resolved) and after > 0,
-            sentence=f"resolved {after:.0f} s after recovery",
+        f"verdict names {verdict['ranks']} and {verdict['phase']}": (
+            found == ("rank", [truth.rank], phase)
         ),
-        Finding(
-            holds=len(firing) == 1 and len(right) == len(claims.pages),
-            sentence=f"paged {len(firing)} times, once expected; "
-            f"{len(claims.pages) - len(right)} other pages, 0 expected",
+        f"the report's headline: {claims.headline}": (
+            f"rank {truth.rank} " in claims.headline.lower() and phase in claims.headline
         ),
-        Finding(
-            holds=verdict["kind"] == "rank"
-            and verdict["ranks"] == [truth.rank]
-            and verdict["phase"] == phase,
-            sentence=f"verdict names {verdict['ranks']} and {verdict['phase']}",
-        ),
-        Finding(
-            holds=f"rank {truth.rank} " in claims.headline.lower() and phase in claims.headline,
-            sentence=f"the report's headline: {claims.headline}",
-        ),
-    ]
+    }
 
 
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SCRAPES = 52  # the window, keep_firing_for, a group interval
-_POLL_SECONDS = 0.25
-_LOCKSTEP = (sys.executable, "-P", "-m", "lockstep_cli.main")
 
 
 class Scene:
-    """Everything that runs during the demo; leaving it stops all of it."""
+    """The job of the demo on a stage, under an agent."""
 
-    job_id = "demo"
-
-    def __init__(self, *, out: Path, root: Path, windows: ScrapeWindows) -> None:
-        self._out, self._root, self._windows = out, root, windows
+    def __init__(self, stage: Stage, windows: ScrapeWindows) -> None:
+        self._stage, self._windows = stage, windows
+        self._out, self._root = stage.folder, stage.memory
         self._console = Console(stderr=True, highlight=False)
         self._began, self._printed = time.monotonic(), set[str]()
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(text.rstrip(), markup=False, soft_wrap=True)
 
     def _print_event(self, event: str) -> None:
         if event not in self._printed:
             self._printed.add(event)
             self._say(f"{time.monotonic() - self._began:4.0f} s  {event}")
-
-    def _log(self, name: str) -> IO[bytes]:
-        return self._open.enter_context((self._out / f"{name}.log").open("wb"))
-
-    def _lockstep(self, *arguments: str, log: str) -> None:
-        ended = subprocess.run(
-            [*_LOCKSTEP, *arguments],
-            stdout=self._log(log),
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "COLUMNS": str(self._console.width)},
-            check=False,
-        )
-        if ended.returncode:
-            output = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
-            raise click.ClickException(
-                f"lockstep {arguments[0]} ended with {ended.returncode}: {' '.join(output[-2:])}"
-            )
-
-    def _start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [*_LOCKSTEP, *arguments],
-            stdout=self._log(log),
-            stderr=subprocess.STDOUT,
-            # By default a page needs a node's worth of GPUs, or this class.
-            env={**os.environ, "LOCKSTEP_JOB_CLASS": "production"},
-        )
-        self._open.callback(_end, process)
-        return process
 
     def _train(self, job_id: str, ranks: int, *arguments: str) -> tuple[str, ...]:
         job = ("--nproc-per-node", str(ranks), "--job-id", job_id, "--cluster", "demo")
@@ -308,20 +235,21 @@ class Scene:
     def step_seconds(self, ranks: int) -> float:
         """Median duration of a step on this machine, from a short run of the same job."""
         self._print_event(f"measures a step of {ranks} ranks on this machine")
-        warm_up = self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS))
-        self._lockstep(*warm_up, log="warm-up")
+        self._stage.lockstep(*self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS)))
         rows = read_rows(read_page(page_path(self._root, "warm-up", 0, 0)))
         return float(statistics.median(row["seconds"] for row in rows[_WARM_UP_STEPS // 4 :]))
 
     def play(self, script: Script) -> Truth:
         """Runs the job under agent and servers, then the report; returns the injected fault."""
-        self._start_watching()
+        self._start_agent()
         arguments = (
             *("--steps", str(script.steps), *fault_flags(script)),
             *("--checkpoint-dir", str(self._out / "checkpoints")),
             *("--summary", str(self._out / "summary.json")),
         )
-        job = self._start(*self._train(self.job_id, script.ranks, *arguments), log="train")
+        words = self._train(JOB, script.ranks, *arguments)
+        # By default a page needs a node's worth of GPUs, or this class.
+        job = self._stage.start("train", *words, LOCKSTEP_JOB_CLASS="production")
         self._follow(job, script)
         if job.wait() != 0:
             raise click.ClickException(f"the training job failed; see {self._out / 'train.log'}")
@@ -330,27 +258,22 @@ class Scene:
         if script.rank is not None:
             # What comes and goes is one incident: the page outlasts its cause by forty scrapes.
             within_seconds = _RESOLVED_WITHIN_SCRAPES * self._windows.scrape_seconds
-            self._wait("the page's resolution", within_seconds, self._resolved)
+            with self._console.status("waiting for the page's resolution ..."):
+                self._stage.wait(within_seconds, self._resolved)
         return truth
 
-    def _start_watching(self) -> None:
-        agent = f"127.0.0.1:{free_port()}"
-        interval = spelled(self._windows.scrape_seconds)
-        self._start(
-            *("agent", "--listen", agent, "--dir", str(self._root), "--cluster", "demo"),
+    def _start_agent(self) -> None:
+        address = f"127.0.0.1:{free_port()}"
+        self._stage.start(
+            "agent",
+            *("agent", "--listen", address, "--dir", str(self._root), "--cluster", "demo"),
             # The folder of a node's own agent is that agent's.
-            *("--state", str(self._out / "agent-state"), "--scrape-interval", interval),
-            log="agent",
+            *("--state", str(self._out / "agent-state")),
+            *("--scrape-interval", spelled(self._windows.scrape_seconds)),
         )
-        stack = str(self._out / "stack")
-        self._open.callback(self._lockstep, "stack", "down", "--dir", stack, log="down")
-        self._lockstep(
-            *("stack", "up", "--dir", stack, "--target", agent),
-            *("--interval", interval, "--group-interval", "10s"),
-            log="up",
-        )
+        self._stage.target(address)
         self._print_event("agent, Prometheus, Alertmanager, pager and boards run")
-        self._say((self._out / "up.log").read_text(errors="replace").rstrip())
+        self._say(self._stage.said)
 
     def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
         columns = (
@@ -361,17 +284,14 @@ class Scene:
         )
         with Progress(*columns, console=self._console) as progress:
             task = progress.add_task(f"training on {script.ranks} ranks", total=script.steps)
-            while job.poll() is None:
-                page = self._page(0)
-                if page is not None:
-                    progress.update(task, completed=page.state["step"] or 0)
-                self._print_events(script, page)
-                time.sleep(_POLL_SECONDS)
+            while not self._stage.wait(0.1, lambda: job.poll() is not None):
+                step = self._step()
+                progress.update(task, completed=step)
+                self._print_events(script, step)
 
-    def _print_events(self, script: Script, page: Page | None) -> None:
-        step = -1 if page is None else page.state["step"] or -1
+    def _print_events(self, script: Script, step: int) -> None:
         if step > 0:
-            watch = f"lockstep top {self._root / 'jobs' / self.job_id}"
+            watch = f"lockstep top {self._root / 'jobs' / JOB}"
             self._print_event(f"training began on {script.ranks} ranks; watch them: {watch}")
         if script.rank is not None and step >= script.from_step:
             self._print_event(f"fault injected: rank {script.rank} is slow in {script.phase}")
@@ -382,29 +302,29 @@ class Scene:
         self._print_pages()
 
     def _print_pages(self) -> None:
-        for received in read_pages(self._out, self.job_id):
+        for received in read_pages(self._out):
             self._print_event(f"page: {printable(received.sentence)}")
 
     def _pending(self) -> list[str]:
         """Alerts of the job whose condition holds and that have not lasted for long enough yet."""
         from lockstep_prometheus.client import Prometheus  # noqa: PLC0415  # loads httpx
 
-        query = f'ALERTS{{alertstate="pending",job_id="{self.job_id}"}}'
+        query = f'ALERTS{{alertstate="pending",job_id="{JOB}"}}'
         try:
-            with Prometheus(self._prometheus_url()) as prometheus:
+            with Prometheus(self._stage.url("prometheus")) as prometheus:
                 series = prometheus.instant(query, time.time())
         except ValueError:  # it is busy; the next look is soon
             return []
         return sorted({each.labels["alertname"] for each in series})
 
-    def _page(self, rank: int) -> Page | None:
+    def _step(self) -> int:
         try:
-            return read_page(page_path(self._root, self.job_id, 0, rank))
+            return read_page(page_path(self._root, JOB, 0, 0)).state["step"] or 0
         except PageError:
-            return None
+            return 0
 
     def _truth(self, script: Script) -> Truth:
-        page = read_page(page_path(self._root, self.job_id, 0, script.rank or 0))
+        page = read_page(page_path(self._root, JOB, 0, script.rank or 0))
         start_by_step = {row["step"]: page.wall_seconds(row["start_ns"]) for row in read_rows(page)}
         return Truth(
             rank=script.rank,
@@ -415,47 +335,22 @@ class Scene:
 
     def _resolved(self) -> bool:
         self._print_pages()
-        pages = read_pages(self._out, self.job_id)
+        pages = read_pages(self._out)
         return any(page.status == "resolved" for page in pages)
 
-    def _wait(self, what: str, seconds: float, has_come: Callable[[], bool]) -> None:
-        """Waits for something that should come; the judge reports it when it does not."""
-        deadline = time.monotonic() + seconds
-        with self._console.status(f"waiting for {what} ..."):
-            while time.monotonic() < deadline and not has_come():
-                time.sleep(_POLL_SECONDS)
-
     def _conclude(self) -> None:
-        job = self._root / "jobs" / self.job_id
+        job, prometheus = self._root / "jobs" / JOB, self._stage.url("prometheus")
         subprocess.run(
             ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True
         )
-        prometheus = self._prometheus_url()
-        self._lockstep(
+        report = self._stage.lockstep(
             *("report", str(self._out / "job"), "--signs-from", prometheus),
             *("--json", str(self._out / "report.json")),
             *("--html", str(self._out / "report.html")),
             *("--board", str(self._out / "snapshot.html")),
-            log="report",
+            columns=self._console.width,
         )
-        self._say((self._out / "report.log").read_text(errors="replace").rstrip())
-        self._lockstep("dashboards", "generate", "--out", str(self._out / "boards"), log="boards")
-        self._lockstep(
-            *("dashboards", "check", "--board", "job", "--prometheus", prometheus),
-            *("--job-id", self.job_id),
-            log="boards-check",
-        )
-
-    def _prometheus_url(self) -> str:
-        stack = json.loads((self._out / "stack" / "stack.json").read_text(encoding="utf-8"))
-        return str(stack["prometheus"]["url"])
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._say(report)
+        self._stage.lockstep("dashboards", "generate", "--out", str(self._out / "boards"))
+        board = ("--board", "job", "--prometheus", prometheus, "--job-id", JOB)
+        self._stage.lockstep("dashboards", "check", *board)

@@ -70,22 +70,34 @@ def read_notifications(folder: Path) -> list[Notification]:
 class Stage:
     """Servers that all rows share; leaving it ends every process that was started for it.
 
+    Args:
+        stack: further options of ``lockstep stack up``.
+        has_ledger: whether there is one, and the driver made of C.
+
     Attributes:
         folder: of evidence, on disk.
         memory: of jobs, on a tmpfs.
         nvml: the driver made of C; None without a compiler.
         stopped: set when the game day is to end early.
+        said: what ``lockstep stack up`` has printed.
     """
 
     def __init__(
-        self, folder: Path, clusters: Iterable[str], stopped: threading.Event | None = None
+        self,
+        folder: Path,
+        clusters: Iterable[str],
+        stopped: threading.Event | None = None,
+        *,
+        stack: tuple[str, ...] = ("--interval", spelled(INTERVAL_SECONDS)),
+        has_ledger: bool = True,
     ) -> None:
-        self.folder, self._clusters = folder, tuple(clusters)
+        self.folder, self._clusters, self._options = folder, tuple(clusters), stack
         self.memory = Path(tempfile.mkdtemp(prefix="lockstep-gameday-", dir="/dev/shm"))
+        self._has_ledger = has_ledger
         self.stopped = stopped or threading.Event()
         self.nvml: Path | None = None
+        self.said = ""
         self.store = folder / "ledger" / "ledger.db"
-        self.store.parent.mkdir(parents=True)
         self.ledger = f"http://127.0.0.1:{free_port()}"
         self._targets = set[str]()
         self._lock = threading.Lock()
@@ -104,8 +116,18 @@ class Stage:
         self._open.close()
 
     def _start(self) -> None:
+        if self._has_ledger:
+            self._start_ledger()
+        stack = str(self.folder / "stack")
+        self._open.callback(self.lockstep, "stack", "down", "--dir", stack, is_checked=False)
+        self.said = self.lockstep("stack", "up", "--dir", stack, *self._options)
+        ledgers = [{"targets": [self.ledger.removeprefix("http://")]}] * self._has_ledger
+        write_atomically(self.folder / "stack" / "ledgers.json", json.dumps(ledgers))
+
+    def _start_ledger(self) -> None:
         with suppress(OSError, subprocess.CalledProcessError):
             self.nvml = build_nvml(self.memory)
+        self.store.parent.mkdir(parents=True)
         clusters = (part for name in self._clusters for part in ("--cluster", name))
         self.start(
             "ledger",
@@ -113,25 +135,20 @@ class Stage:
             *("--store", str(self.store), *clusters),
             *("--scrape-interval", spelled(INTERVAL_SECONDS)),
         )
-        stack = str(self.folder / "stack")
-        self._open.callback(self.lockstep, "stack", "down", "--dir", stack, is_checked=False)
-        self.lockstep("stack", "up", "--dir", stack, "--interval", spelled(INTERVAL_SECONDS))
-        ledgers = [{"targets": [self.ledger.removeprefix("http://")]}]
-        write_atomically(self.folder / "stack" / "ledgers.json", json.dumps(ledgers))
 
     @property
     def environment(self) -> dict[str, str]:
         """Of every process that is started, by which a last look finds all of them."""
         return {**os.environ, _OURS: str(self.memory)}
 
-    def lockstep(self, *words: str, is_checked: bool = True) -> str:
+    def lockstep(self, *words: str, is_checked: bool = True, columns: int = 200) -> str:
         """Output of a command of ours; a ClickException where it fails."""
         done = subprocess.run(
             [*LOCKSTEP, *words],
             capture_output=True,
             text=True,
             check=False,
-            env={**self.environment, "COLUMNS": "200"},
+            env={**self.environment, "COLUMNS": str(columns)},
         )
         if is_checked and done.returncode:
             reason = " ".join((done.stdout + done.stderr).strip().splitlines()[-2:])
@@ -266,14 +283,19 @@ def _lives(pid: int) -> bool:
     return False
 
 
-def empty(folder: Path) -> None:
+def empty(folder: Path, option: str = "--keep", writer: str = "game day") -> None:
     """Empties a folder of evidence; a usage error where it holds anything else."""
-    marker = folder / ".lockstep-gameday"
+    marker = folder / f".lockstep-{writer.replace(' ', '')}"
     if folder.exists() and any(folder.iterdir()) and not marker.exists():
-        raise click.UsageError(f"--keep {folder} holds files that no game day wrote")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    marker.touch()
+        raise click.UsageError(
+            f"{option} {folder} holds files that no {writer} wrote; choose another folder"
+        )
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        marker.touch()
+    except OSError as error:
+        raise click.UsageError(f"{option} {folder} cannot be written ({error.strerror})") from error
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:

@@ -5,26 +5,21 @@ read, the new part of each, within bounds for all of them. A job moves as long a
 that one of them does not while others do makes its rank unknown, never well.
 """
 
-import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lockstep_agent.collector import Reading
 from lockstep_agent.jobs.inspector_files import RecordFile, TextFile
-from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.jobs.watched_jobs import MAX_JOBS, WatchedJob, ids_of_pages, own_job_id
-from lockstep_agent.sources.inspector_processes import InspectorProcess, InspectorProcesses
-from lockstep_agent.sources.pods import PodNames
+from lockstep_agent.jobs.watched_jobs import FollowedJob, Key, Watch, WatchedJob, one_a_rank
+from lockstep_agent.sources.inspector_processes import InspectorProcess
 from lockstep_outcomes.progress.hangs import hang_limit_seconds
 from lockstep_outcomes.progress.launch_finding import Kind, LateRank, LaunchFinding
 from lockstep_records.file_access.foreign_files import ForeignFileError, scan_foreign
 from lockstep_records.nccl.inspector_text import FILE_NAME as TEXT_NAME
 from lockstep_records.nccl.ras_answer import ProcessDevice
 
-_log = logging.getLogger(__name__)
 POLL_SECONDS = 15.0
 _JSON_NAME = re.compile(r".{1,255}-pid(\d{1,10})\.log")
 _MAX_ENTRIES, _MAX_FOLDERS, _MAX_FILES = 1 << 17, 256, 1024
@@ -36,99 +31,36 @@ _RECOVERED_STOPS, _INTERVALS = 2.0, 3.0
 """A stop counts once it has lasted so many times the longest that the job came out of, and so many
 intervals between dumps."""
 _FEW_MOVES = 3
-_MAX_LOGGED = 1024
-_FORGET_SECONDS = 300.0
 _NEVER = "the Inspector is told to write nothing: its variable for the interval of dumps is not set"
 
 
-@dataclass(slots=True)
-class _Job:
+@dataclass(slots=True, kw_only=True)
+class _Job(FollowedJob[InspectorProcess]):
     """What is known of a job.
 
     Attributes:
         files: by pid of this node, or, of texts, by name.
     """
 
-    first_seconds: float
-    seen_seconds: float = 0.0
     polls: int = 0
-    processes: list[InspectorProcess] = field(default_factory=list)
     files: dict[int | str, RecordFile] = field(default_factory=dict)
     listed: dict[Path, float] = field(default_factory=dict)
 
 
-class InspectorWatch:
-    """Looks for jobs, reads what is new, and judges.
+class InspectorWatch(Watch[InspectorProcess, _Job]):
+    """Looks for jobs, reads what is new, and judges."""
 
-    Args:
-        pages: of the jobs that tell of themselves; their ids are their users'.
-        timeout_seconds: of a stop; 0 judges none.
-        wall_clock: seconds since 1970.
-
-    Attributes:
-        jobs: as of the last run.
-    """
-
-    name, poll_seconds = "inspector", POLL_SECONDS
-
-    def __init__(
-        self,
-        pages: PageStore,
-        processes: InspectorProcesses,
-        pod_names: PodNames,
-        timeout_seconds: float,
-        *,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._pages, self._processes, self._pod_names = pages, processes, pod_names
-        self._timeout_seconds, self._clock = timeout_seconds, wall_clock
-        self._jobs: dict[tuple[int, str], _Job] = {}
-        self._logged: set[str] = set()
-        self.jobs: tuple[WatchedJob, ...] = ()
-
-    def readings(self) -> Iterator[Reading]:
-        """None of its own."""
-        yield from ()
+    name, poll_seconds, of_job = "inspector", POLL_SECONDS, _Job
 
     def moving_pids(self) -> Collection[int]:
         """Processes of jobs that move."""
         moving = (job for job in self.jobs if job.kind == "moving")
         return {process.pid for job in moving for process in job.processes}
 
-    def run_once(self) -> None:
-        """Finds the processes, reads their files, and judges their jobs."""
-        now, ids = self._clock(), ids_of_pages(self._pages)
-        for job in self._jobs.values():
-            job.processes = []
-        for process in self._processes.find():
-            self._note(process, ids, now)
-        for reason in self._processes.refusals:
-            self._log_once(f"state=unseen reason={reason!r}")
-        recent = now - _FORGET_SECONDS
-        self._jobs = {key: job for key, job in self._jobs.items() if job.seen_seconds >= recent}
-        self._read(now)
-        self.jobs = tuple(
-            view
-            for key, job in sorted(self._jobs.items())
-            if job.processes and (view := self._view(key, job, ids, now))
-        )
-
-    def _note(self, process: InspectorProcess, ids: dict[int, str], now: float) -> None:
-        users = (user for user, job_id in self._jobs if job_id == process.job_id)
-        process = own_job_id(process, self._pages, ids, users)
-        key = process.user, process.job_id
-        num_jobs = sum(user == key[0] for user, _ in self._jobs)
-        if key not in self._jobs and num_jobs >= MAX_JOBS:
-            self._log_once(f"user={key[0]} state=full reason='over {MAX_JOBS} jobs'")
-            return
-        job = self._jobs.setdefault(key, _Job(now))
-        job.seen_seconds = now
-        job.processes.append(process)
-
-    def _read(self, now: float) -> None:
+    def _look(self, now: float) -> None:
         """Reads the files of all jobs, those of each within its part of the bounds."""
         end, num_folders = time.monotonic() + _MAX_SECONDS, 0
-        jobs = [job for job in self._jobs.values() if job.processes]
+        jobs = [job for job in self.followed.values() if job.processes]
         for job in sorted(jobs, key=lambda job: job.polls):  # whoever waited longest is first
             left, pids = _MAX_BYTES // len(jobs), {each.pid for each in job.processes}
             job.files = {
@@ -183,10 +115,8 @@ class InspectorWatch:
             self._log_once(f"user={file.user} reason={str(error)!r}")
         return 0
 
-    def _view(
-        self, key: tuple[int, str], job: _Job, ids: dict[int, str], now: float
-    ) -> WatchedJob | None:
-        ranks = _one_a_rank(job)
+    def _view(self, key: Key, job: _Job, ids: Mapping[int, str], now: float) -> WatchedJob | None:
+        ranks = one_a_rank(_ranks_of(job))
         files = [
             file
             for name, file in job.files.items()
@@ -196,24 +126,15 @@ class InspectorWatch:
             return None
         moved = [each for file in files if (each := file.growth.moved_seconds) is not None]
         limit = self._limit_seconds(job, files)
-        return WatchedJob(
-            seen_by=self.name,
-            job_id=key[1],
-            user=key[0],
-            processes=ranks,
-            pods={p.pid: self._pod_names.find(p.pod_uid) for p in ranks if p.pod_uid},
+        totals = {each.rank: f.totals for each in ranks if (f := job.files.get(each.pid))}
+        return self._seen(
+            *(key, job, ids, ranks),
             finding=self._finding(job, files, limit, now),
             limit_seconds=limit,
             polls=job.polls,
             answered_seconds=now,
             moved_seconds=max(moved, default=None),
-            first_seconds=job.first_seconds,
-            has_pages=any(each.pid in ids for each in job.processes),
-            totals={
-                each.rank: file.totals
-                for each in ranks
-                if each.rank is not None and (file := job.files.get(each.pid))
-            },
+            totals={rank: found for rank, found in totals.items() if rank is not None},
         )
 
     def _limit_seconds(self, job: _Job, files: Sequence[RecordFile]) -> float:
@@ -253,11 +174,6 @@ class InspectorWatch:
             late=tuple(_late(file, ranks) for file in silent),
         )
 
-    def _log_once(self, text: str) -> None:
-        if text not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(text)
-            _log.warning("collector=inspector %s", text)
-
 
 def _late(file: RecordFile, processes: Mapping[int, InspectorProcess]) -> LateRank:
     process = processes.get(file.pid)
@@ -272,18 +188,11 @@ def _late(file: RecordFile, processes: Mapping[int, InspectorProcess]) -> LateRa
     )
 
 
-def _one_a_rank(job: _Job) -> tuple[InspectorProcess, ...]:
-    """The processes that are ranks: of those of one number the oldest, which started the others.
-
-    Of JSON those that have a file, whose number the file may tell.
-    """
-    by_rank: dict[object, InspectorProcess] = {}
-    for each in sorted(job.processes, key=lambda process: process.start_ticks):
+def _ranks_of(job: _Job) -> Iterator[InspectorProcess]:
+    """The processes that may be ranks: of JSON those that have a file, which may tell its rank."""
+    for each in job.processes:
         file = job.files.get(each.pid)
-        if file is None and not each.is_text:
-            continue
-        rank = each
         if file is not None and each.rank is None:
-            rank = replace(each, rank=file.rank, world_size=file.world_size)
-        by_rank.setdefault(each.pid if rank.rank is None else ("rank", rank.rank), rank)
-    return tuple(sorted(by_rank.values(), key=lambda each: (each.rank or 0, each.pid)))
+            yield replace(each, rank=file.rank, world_size=file.world_size)
+        elif file is not None or each.is_text:
+            yield each

@@ -5,7 +5,6 @@ while a rank page of it tells of progress, or before its first step. What a user
 of that user's processes: an answer belongs to the job of those of its pids that run here.
 """
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_agent.jobs.watched_jobs import MAX_JOBS, WatchedJob, own_job_id
+from lockstep_agent.jobs.watched_jobs import FollowedJob, Key, Watch, WatchedJob, one_a_rank
 from lockstep_agent.sources.nccl_processes import Endpoint, NcclProcess, NcclProcesses
 from lockstep_agent.sources.pods import PodNames
 from lockstep_agent.sources.ras_socket import ask
@@ -22,31 +21,27 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress.launches import LEAST_POLLS, LaunchHistory
 from lockstep_records.nccl.ras_answer import Answer, LargeAnswerError, RasError
 
-_log = logging.getLogger(__name__)
 POLL_SECONDS = 30.0
 _TURN_SECONDS = 15.0
 """Of a run that a user's sockets have; those that are left come first in the next."""
 _MAX_ENDPOINTS = 16
 """Sockets of a user that are asked in a run."""
-_MAX_LOGGED = 1024
 _MAX_RANKS = 32_768
 """In answers that are kept, of all communicators: about 20 MB. Users share them."""
 _STOPPED_SECONDS = 60.0
 """Of a rank page without progress, from which on its job is asked."""
 _RECOVERED_STOPS = 2.0
 """A stop counts once it has lasted this many times the longest that the job came out of."""
-_FORGET_SECONDS, _STALE_SECONDS = 300.0, 120.0
+_STALE_SECONDS = 120.0
 _MAX_DOUBLINGS = 5
 
 
-@dataclass(slots=True)
-class _Job:
+@dataclass(slots=True, kw_only=True)
+class _Job(FollowedJob[NcclProcess]):
     history: LaunchHistory = field(default_factory=LaunchHistory)
     longest_stop_seconds: float = 0.0
-    first_seconds: float = 0.0
-    seen_seconds: float = 0.0
     answered_seconds: float = 0.0
-    processes: frozenset[tuple[int, int]] = frozenset()
+    answering: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def num_ranks(self) -> int:
@@ -57,62 +52,44 @@ class _Job:
 
 @dataclass(slots=True)
 class _Pages:
-    """What rank pages tell, by pid: the job, and who moves or has not taken a step yet."""
+    """What rank pages tell, by pid: who moves or has not taken a step yet."""
 
-    jobs: dict[int, str] = field(default_factory=dict)
     moving: set[int] = field(default_factory=set)
     before_steps: set[int] = field(default_factory=set)
 
 
-class RasWatch:
+class RasWatch(Watch[NcclProcess, _Job]):
     """Looks for jobs, asks and judges.
 
     Args:
-        pages: of the jobs that tell of themselves; their ids are their users'.
-        timeout_seconds: of a stop; 0 judges none.
         moving: pids of processes that others see progress.
-        wall_clock: seconds since 1970.
 
     Attributes:
-        jobs: as of the last run.
         outcomes: how often an endpoint was asked, by what came of it.
     """
 
-    name, poll_seconds = "ras", POLL_SECONDS
+    name, poll_seconds, of_job = "ras", POLL_SECONDS, _Job
 
     def __init__(
-        self,
-        pages: PageStore,
-        processes: NcclProcesses,
-        pod_names: PodNames,
-        timeout_seconds: float,
-        *,
-        moving: Callable[[], Collection[int]] = tuple,
-        ask_process: Callable[..., bytes] = ask,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._pages, self._processes, self._pod_names = pages, processes, pod_names
-        self._timeout_seconds, self._ask = timeout_seconds, ask_process
-        self._moving, self._clock = moving, wall_clock
-        self._jobs: dict[tuple[int, str], _Job] = {}
+        self, pages: PageStore, processes: NcclProcesses, pod_names: PodNames,
+        timeout_seconds: float, *, moving: Callable[[], Collection[int]] = tuple,
+        ask_process: Callable[..., bytes] = ask, wall_clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        super().__init__(pages, processes, pod_names, timeout_seconds, wall_clock=wall_clock)
+        self._moving, self._ask = moving, ask_process
         self._as_text: set[Endpoint] = set()
         self._last_asks: dict[Endpoint, float] = {}
         self._failures: dict[Endpoint, tuple[int, float]] = {}
-        self._logged: set[str] = set()
-        self.jobs: tuple[WatchedJob, ...] = ()
         self.outcomes = Counter[str]()
 
-    def run_once(self) -> None:
-        """Finds the processes, asks the endpoints that may be asked, and judges their jobs."""
-        now, pages = self._clock(), self._read_pages()
+    def _look(self, now: float) -> None:
+        """Asks the endpoints that may be asked."""
+        pages = self._read_pages()
         by_endpoint: dict[Endpoint, list[NcclProcess]] = {}
-        for process in self._processes.find():
-            by_endpoint.setdefault(process.endpoint, []).append(self._own_id(process, pages))
-        for reason in self._processes.refusals:
-            self._log_once(f"state=unseen reason={reason!r}")
+        for process in (each for job in self.followed.values() for each in job.processes):
+            by_endpoint.setdefault(process.endpoint, []).append(process)
         by_user: dict[int, list[Endpoint]] = {}
-        for endpoint, processes in by_endpoint.items():
-            self._note(processes, now)
+        for endpoint in by_endpoint:
             by_user.setdefault(endpoint.user, []).append(endpoint)
         for endpoints in by_user.values():
             end = time.monotonic() + _TURN_SECONDS
@@ -126,10 +103,6 @@ class RasWatch:
         self._last_asks = {
             each: self._last_asks[each] for each in self._last_asks.keys() & by_endpoint.keys()
         }
-        everything = [each for processes in by_endpoint.values() for each in processes]
-        self.jobs = tuple(self._views(everything, pages, now))
-        recent = now - _FORGET_SECONDS
-        self._jobs = {key: job for key, job in self._jobs.items() if job.seen_seconds >= recent}
 
     def _read_pages(self) -> _Pages:
         found = _Pages(moving=set(self._moving()))
@@ -139,7 +112,6 @@ class RasWatch:
                 process = job.process(page)
                 if process is None or process.pid is None or page.phase in ENDED_PHASES:
                     continue
-                found.jobs[process.pid] = job.job_id
                 idle_seconds = (now_ns - page.progress_ns) / 1e9
                 if page.state["step"] is None:
                     found.before_steps.add(process.pid)
@@ -147,24 +119,10 @@ class RasWatch:
                     found.moving.add(process.pid)
         return found
 
-    def _own_id(self, process: NcclProcess, pages: _Pages) -> NcclProcess:
-        users = (user for user, job_id in self._jobs if job_id == process.job_id)
-        return own_job_id(process, self._pages, pages.jobs, users)
-
     def readings(self) -> Iterator[Reading]:
         """What came of the questions."""
         for outcome in agent.RAS_OUTCOME.values:
             yield Reading(agent.RAS_QUESTIONS, (outcome,), self.outcomes[outcome])
-
-    def _note(self, processes: list[NcclProcess], now: float) -> None:
-        for process in processes:
-            key = (process.endpoint.user, process.job_id)
-            num_jobs = sum(user == key[0] for user, _ in self._jobs)
-            if key not in self._jobs and num_jobs >= MAX_JOBS:
-                self._log_once(f"user={key[0]} state=full reason='over {MAX_JOBS} jobs'")
-                continue
-            job = self._jobs.setdefault(key, _Job(first_seconds=now))
-            job.seen_seconds = now
 
     def _poll(self, endpoint: Endpoint, processes: list[NcclProcess], max_ranks: int) -> None:
         from lockstep_records.nccl.ras import read_answers  # noqa: PLC0415  # msgspec loads where a socket is asked
@@ -196,7 +154,7 @@ class RasWatch:
 
     def _forget_most(self, user: int, max_ranks: int) -> None:
         """Drops answers of a user's jobs, the oldest first, until the rest is in its share."""
-        jobs = [job for (owner, _), job in self._jobs.items() if owner == user and job.num_ranks]
+        jobs = [job for (owner, _), job in self.followed.items() if owner == user and job.num_ranks]
         for job in sorted(jobs, key=lambda each: each.answered_seconds):
             if sum(each.num_ranks for each in jobs) > max_ranks:
                 job.history, job.longest_stop_seconds = LaunchHistory(), 0.0
@@ -211,60 +169,39 @@ class RasWatch:
         if not jobs and len(names) > 1:  # a text in which nothing differs names no process
             return
         job_id = jobs.most_common(1)[0][0] if jobs else next(iter(names))
-        job = self._jobs.get((processes[0].endpoint.user, job_id))
+        job = self.followed.get((processes[0].endpoint.user, job_id))
         if job is None:
             return
         own = frozenset((each.pid, each.start_ticks) for each in processes if each.job_id == job_id)
-        if job.processes and not own & job.processes:  # started again under its id
+        if job.answering and not own & job.answering:  # started again under its id
             job.history, job.longest_stop_seconds = LaunchHistory(), 0.0
         now, before, newest = self._clock(), job.history.moved_seconds, job.answered_seconds
-        job.processes, job.answered_seconds = own, now
+        job.answering, job.answered_seconds = own, now
         job.history.ingest(answer, now)
         # A stop shows in two answers; where each has moved there was none to speak of.
         if before is not None and before < newest and job.history.moved_seconds == now:
             job.longest_stop_seconds = max(job.longest_stop_seconds, now - before)
 
-    def _views(
-        self, processes: list[NcclProcess], pages: _Pages, now: float
-    ) -> Iterator[WatchedJob]:
-        by_job: dict[tuple[int, str], list[NcclProcess]] = {}
-        for process in processes:
-            by_job.setdefault((process.endpoint.user, process.job_id), []).append(process)
-        for key, of_job in sorted(by_job.items()):
-            job = self._jobs.get(key)
-            if job is None:
-                continue
-            has_pages = any(each.pid in pages.jobs for each in of_job)
-            # That they stand is the pages' word; here it is only asked for whom they wait.
-            limit = 0.0
-            if not has_pages:
-                limit = max(self._timeout_seconds, _RECOVERED_STOPS * job.longest_stop_seconds)
-            finding = None
-            # Nothing of old answers is known to be so now.
-            if job.history.num_polls and now - job.answered_seconds < _STALE_SECONDS:
-                finding = job.history.finding(LEAST_POLLS, limit)
-                if finding.kind == "hang" and not self._timeout_seconds:
-                    finding = replace(finding, kind="suspect", why="stops are not judged here")
-            ranks = _one_a_rank(of_job, job.history.last)
-            yield WatchedJob(
-                seen_by=self.name,
-                job_id=key[1],
-                user=key[0],
-                processes=ranks,
-                pods={p.pid: self._pod_names.find(p.pod_uid) for p in ranks if p.pod_uid},
-                finding=finding,
-                limit_seconds=limit,
-                polls=job.history.num_polls,
-                answered_seconds=job.answered_seconds,
-                moved_seconds=job.history.moved_seconds,
-                first_seconds=job.first_seconds,
-                has_pages=has_pages,
-            )
-
-    def _log_once(self, text: str) -> None:
-        if text not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(text)
-            _log.warning("collector=ras %s", text)
+    def _view(self, key: Key, job: _Job, ids: Mapping[int, str], now: float) -> WatchedJob:
+        has_pages = any(each.pid in ids for each in job.processes)
+        # That they stand is the pages' word; here it is only asked for whom they wait.
+        limit = 0.0
+        if not has_pages:
+            limit = max(self._timeout_seconds, _RECOVERED_STOPS * job.longest_stop_seconds)
+        finding = None
+        # Nothing of old answers is known to be so now.
+        if job.history.num_polls and now - job.answered_seconds < _STALE_SECONDS:
+            finding = job.history.finding(LEAST_POLLS, limit)
+            if finding.kind == "hang" and not self._timeout_seconds:
+                finding = replace(finding, kind="suspect", why="stops are not judged here")
+        return self._seen(
+            *(key, job, ids, one_a_rank(_ranks_of(job.processes, job.history.last))),
+            finding=finding,
+            limit_seconds=limit,
+            polls=job.history.num_polls,
+            answered_seconds=job.answered_seconds,
+            moved_seconds=job.history.moved_seconds,
+        )
 
 
 def _may_be_asked(processes: list[NcclProcess], pages: _Pages) -> bool:
@@ -297,14 +234,10 @@ def _is_in(process: NcclProcess, peers: Mapping[tuple[str, int], int]) -> bool:
     return any((host, process.inner_pid) in peers for host in (*process.addresses, ""))
 
 
-def _one_a_rank(processes: list[NcclProcess], answer: Answer | None) -> tuple[NcclProcess, ...]:
-    """The processes that are ranks: of those of one number the oldest, which started the others."""
+def _ranks_of(processes: list[NcclProcess], answer: Answer | None) -> Iterator[NcclProcess]:
+    """The processes that an answer names, each with its rank."""
     peers = _peers_of(answer) if answer else {}
-    named = [each for each in processes if _is_in(each, peers)] or processes
-    by_rank: dict[object, NcclProcess] = {}
-    for each in sorted(named, key=lambda process: process.start_ticks):
+    for each in [each for each in processes if _is_in(each, peers)] or processes:
         keys = ((host, each.inner_pid) for host in each.addresses)
         rank = next((peers[key] for key in keys if key in peers), None)
-        process = replace(each, rank=rank if each.rank is None else each.rank)
-        by_rank.setdefault(each.pid if process.rank is None else ("rank", process.rank), process)
-    return tuple(sorted(by_rank.values(), key=lambda each: (each.rank or 0, each.pid)))
+        yield replace(each, rank=rank if each.rank is None else each.rank)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading, Tier, present
 from lockstep_agent.jobs.watched_jobs import Watch, WatchedJob, WatchedJobs
@@ -33,7 +34,7 @@ class Watched:
     tier = Tier.TEN_SECONDS
 
     def __init__(
-        self, watch: Watch, jobs: WatchedJobs, node: str, root: Path | None = None
+        self, watch: Watch[Any, Any], jobs: WatchedJobs, node: str, root: Path | None = None
     ) -> None:
         self.name = watch.name
         self._watch, self._jobs, self._root, self._was_refused = watch, jobs, root, False

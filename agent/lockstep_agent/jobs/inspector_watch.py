@@ -57,7 +57,7 @@ class InspectorWatch(Watch[InspectorProcess, _Job]):
         moving = (job for job in self.jobs if job.kind == "moving")
         return {process.pid for job in moving for process in job.processes}
 
-    def _look(self, now: float) -> None:
+    def _learn(self, now: float) -> None:
         """Reads the files of all jobs, those of each within its part of the bounds."""
         end, num_folders = time.monotonic() + _MAX_SECONDS, 0
         jobs = [job for job in self.followed.values() if job.processes]

@@ -82,7 +82,7 @@ class RasWatch(Watch[NcclProcess, _Job]):
         self._failures: dict[Endpoint, tuple[int, float]] = {}
         self.outcomes = Counter[str]()
 
-    def _look(self, now: float) -> None:
+    def _learn(self, now: float) -> None:
         """Asks the endpoints that may be asked."""
         pages = self._read_pages()
         by_endpoint: dict[Endpoint, list[NcclProcess]] = {}

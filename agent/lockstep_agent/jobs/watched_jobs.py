@@ -143,7 +143,7 @@ class Watch(Generic[Process, Followed]):
             self._log_once(f"state=unseen reason={reason!r}")
         recent = now - _FORGET_SECONDS
         self.followed = {k: job for k, job in self.followed.items() if job.seen_seconds >= recent}
-        self._look(now)
+        self._learn(now)
         self.jobs = tuple(
             view
             for key, job in sorted(self.followed.items(), key=lambda item: item[0])
@@ -154,7 +154,7 @@ class Watch(Generic[Process, Followed]):
         """Of the watch itself."""
         yield from ()
 
-    def _look(self, now: float) -> None:
+    def _learn(self, now: float) -> None:
         """Finds what there is to know of the jobs that are followed."""
         raise NotImplementedError
 

@@ -273,7 +273,7 @@ class Scene:
         )
         self._stage.target(address)
         self._print_event("agent, Prometheus, Alertmanager, pager and boards run")
-        self._say(self._stage.said)
+        self._say(self._stage.servers_table)
 
     def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
         columns = (

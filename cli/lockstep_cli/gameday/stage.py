@@ -79,7 +79,7 @@ class Stage:
         memory: of jobs, on a tmpfs.
         nvml: the driver made of C; None without a compiler.
         stopped: set when the game day is to end early.
-        said: what ``lockstep stack up`` has printed.
+        servers_table: what ``lockstep stack up`` has printed.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Stage:
         self._has_ledger = has_ledger
         self.stopped = stopped or threading.Event()
         self.nvml: Path | None = None
-        self.said = ""
+        self.servers_table = ""
         self.store = folder / "ledger" / "ledger.db"
         self.ledger = f"http://127.0.0.1:{free_port()}"
         self._targets = set[str]()
@@ -120,7 +120,7 @@ class Stage:
             self._start_ledger()
         stack = str(self.folder / "stack")
         self._open.callback(self.lockstep, "stack", "down", "--dir", stack, is_checked=False)
-        self.said = self.lockstep("stack", "up", "--dir", stack, *self._options)
+        self.servers_table = self.lockstep("stack", "up", "--dir", stack, *self._options)
         ledgers = [{"targets": [self.ledger.removeprefix("http://")]}] * self._has_ledger
         write_atomically(self.folder / "stack" / "ledgers.json", json.dumps(ledgers))
 

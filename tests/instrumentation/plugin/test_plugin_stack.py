@@ -100,11 +100,11 @@ def test_a_hang_that_only_the_socket_of_nccl_shows_is_paged_with_rank_node_and_c
     # Another test's job of that name, on this machine and of another user, would be it.
     job_id = f"job-{os.getpid()}"
     with RasJob(nccl_library(), TORCHELASTIC_RUN_ID=job_id) as job:
-        job.says("A: 5 5 5 5 5 5 5 5", "A: 6 6 6 6 6 6 6 6", "A: 9 9 8 9 9 9 9 9")
+        job.says("A: 5 5 5 5 5 5 5 5", "A: 9 9 8 9 9 9 9 9")
         # At the shipped periods: two answers that are alike take half a minute.
         with watched(root, tmp_path, agent_program(30.0, 15.0)) as pages:
             text = json.dumps(firing(pages, 180, job_id))
-            paged_seconds = time.monotonic() - job.asked_seconds[2]
+            paged_seconds = time.monotonic() - job.asked_seconds[1]
     assert f"rank {MISSING} on node-7" in text
     assert f"communicator {ord('A'):016x}" in text
     assert paged_seconds < 60, paged_seconds

@@ -202,16 +202,14 @@ def _read_header(data: bytes, path: Path) -> Values:
 
 def _valid_rows(data: bytes) -> list[tuple[int, bytes]]:
     """Rows by number that are intact, at their index and of the newest lap or the one before."""
-    count = len(data) // OPERATION.size
-    rows = []
-    for at in range(0, len(data) - OPERATION.size + 1, OPERATION.size):
-        row = data[at : at + OPERATION.size]
-        number = int.from_bytes(row[:8], "little")
-        if (
-            number % count == at // OPERATION.size
-            and zlib.crc32(row[:_CHECKSUM_BYTE]).to_bytes(4, "little") == row[_CHECKSUM_BYTE:]
-            and row[_OPERATION] < len(NAMES)
-        ):
+    count, rows = len(data) // OPERATION.size, []
+    for index, number in enumerate(memoryview(data).cast("Q")[:: OPERATION.size // 8].tolist()):
+        # Most of a ring may be empty.
+        if number % count != index:
+            continue
+        row = data[index * OPERATION.size : (index + 1) * OPERATION.size]
+        checksum = zlib.crc32(row[:_CHECKSUM_BYTE]).to_bytes(4, "little")
+        if checksum == row[_CHECKSUM_BYTE:] and row[_OPERATION] < len(NAMES):
             rows.append((number, row))
     rows.sort()
     newest = rows[-1][0] if rows else 0

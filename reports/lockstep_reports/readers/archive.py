@@ -32,13 +32,16 @@ from lockstep_reports.readers.page_rows import (
     Question,
 )
 from lockstep_reports.readers.pages import (
+    MAX_OPERATIONS,
     NoStepsError,
     damaged_rows,
     join,
+    join_operations,
     read_rings,
+    too_many_operations,
 )
 from lockstep_reports.recording.recording import Recording, Window
-from lockstep_reports.recording.steps import Steps
+from lockstep_reports.recording.steps import SampledOperations, Steps
 from lockstep_reports.wording import list_ranks, percent, plural
 
 _SURVEYED = ("step", "flags", "seconds")
@@ -172,6 +175,9 @@ def _read_attempt(
             # A file that was there in the survey is not any more: who has lost too much by that?
             joined = None
             source.survey_again()
+    if joined is not None:
+        steps, pages = joined
+        steps = replace(steps, operations=source.read_operations(steps))
     losses = contents.losses[: contents.num_common] + contents.losses[num_before:]
     if joined is None:
         why = [*losses, *notes, "no rank has left a page"][0]
@@ -185,7 +191,6 @@ def _read_attempt(
         if source.num_damaged:
             count += f"; left out: {damaged_rows(source.num_damaged)}"
         losses = [*losses[:_MAX_SENTENCES], count]
-    steps, pages = joined
     return replace(steps, notes=(*steps.notes, *(f"{loss}." for loss in losses))), pages
 
 
@@ -240,6 +245,20 @@ class _AttemptSource:
             self._contents.losses += read.losses
             node.stretches, node.num_damaged = read.stretches, read.num_damaged
             yield node, read.result
+
+    def read_operations(self, steps: Steps) -> SampledOperations | None:
+        """Those of some steps; of more than a report holds none."""
+        count = sum(each.rows for node in self._nodes for each in node.operations)
+        if count > MAX_OPERATIONS:
+            self._contents.losses.append(too_many_operations(count))
+        if count > MAX_OPERATIONS or not len(steps.numbers):
+            return None
+        bounds = int(steps.numbers[0]), int(steps.numbers[-1])
+        ask, parts = partial(self._reader.sum_operations, bounds), list[SampledOperations]()
+        for part, losses in self._contents.engine(ask, [n for n in self._nodes if n.operations]):
+            self._contents.losses += losses
+            parts += [part] if part is not None else []
+        return join_operations(parts)
 
     def _read_ranks(self, complete: Sequence[str]) -> None:
         """Takes the pages from the tables of ranks, and what the ranks said last."""

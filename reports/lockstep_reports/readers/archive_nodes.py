@@ -29,7 +29,13 @@ from lockstep_reports.readers.page_rows import (
     are_possible,
     join_rows,
 )
-from lockstep_reports.readers.pages import ROW_DTYPE, damaged_rows
+from lockstep_reports.readers.pages import (
+    OPERATION_COLUMNS,
+    ROW_DTYPE,
+    damaged_rows,
+    sum_operations,
+)
+from lockstep_reports.recording.steps import SampledOperations
 
 _UNREAD = {"number", "first_arrival_ns", "gradient_norm", "samples", "sequence_min", "sequence_max"}
 _NAMES = {name: (field, index) for name, field, index in column_names(ROW) if name not in _UNREAD}
@@ -48,6 +54,7 @@ class NodeRows:
     def __init__(self, name: str, stretches: Sequence[Stretch]) -> None:
         self.name, self.pages = name, list[Page]()
         self.stretches = [each for each in stretches if each.table == "steps"]
+        self.operations = [each for each in stretches if each.table == "operations"]
         self.rings: dict[int, Rows] = {}
         self.num_damaged = 0
         self.surveyed: list[Survey] = []
@@ -84,6 +91,25 @@ class NodeReader(NamedTuple):
         # Waits are since an earlier row: that of the row group before, if not a nearer one.
         read = self._rows(node, ("rank", *_NAMES), _FULL, (first - GROUP_ROWS, last))
         return NodeRead(question.answer(node.pages, *read.result), *read[1:])
+
+    def sum_operations(
+        self, steps: tuple[int, int], node: NodeRows
+    ) -> tuple[SampledOperations | None, list[str]]:
+        """The operations in steps from a first to a last, and sentences on files without any."""
+        tables, losses = list[pa.Table](), list[str]()
+        for stretch in node.operations:
+            if stretch.last_step >= steps[0] and stretch.first_step <= steps[1]:
+                try:
+                    read = self.archive.read_rows(
+                        node.name, self.attempt, stretch, OPERATION_COLUMNS, steps=steps
+                    )
+                    tables.append(read[0])
+                except ArchiveError as error:
+                    losses.append(str(error))
+        if not tables:
+            return None, losses
+        table = pa.concat_tables(tables).drop_null()
+        return sum_operations({name: table[name].to_numpy() for name in OPERATION_COLUMNS}), losses
 
     def _rows(
         self, node: NodeRows, names: Sequence[str], dtype: np.dtype[np.void],

@@ -2,7 +2,7 @@
 
 import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import chain
@@ -17,6 +17,15 @@ from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.file_access.foreign_files import scan_foreign
 from lockstep_records.files.jobs import MAX_ENTRIES, list_pages
 from lockstep_records.files.last_output import ERROR_SUFFIX, OUTPUT_SUFFIX, read_error, read_output
+from lockstep_records.files.operations import (
+    FROM_PHASES,
+    NAMES,
+    ON_DEVICE,
+    OPERATION,
+    SUFFIX,
+    operations_path,
+    read_operations,
+)
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
@@ -38,7 +47,7 @@ from lockstep_reports.readers.page_rows import (
 )
 from lockstep_reports.readers.plugin_pages import join_plugin
 from lockstep_reports.recording.recording import Window, steps_inside, window_note
-from lockstep_reports.recording.steps import MAX_CELLS, Member, Steps, as_shared
+from lockstep_reports.recording.steps import MAX_CELLS, Member, SampledOperations, Steps, as_shared
 from lockstep_reports.wording import plural
 
 ROW_DTYPE = dtype_of(ROW)
@@ -47,9 +56,14 @@ _TELLING_FLAGS = ("hang", "nonfinite", "loss_spike", "divergence", "out_of_memor
 _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
 _DEVICE_BITS = sum(1 << ROW_FLAGS.index(name) for name in ("device", "device_pending"))
 _WHOLE, _ROUNDS = Window(), ("sync_rounds", "independent_rounds")
-_SIDE_FILE = re.compile(f".*({re.escape(ERROR_SUFFIX)}|{re.escape(OUTPUT_SUFFIX)})")
+_SIDE_FILE = re.compile(f".*({'|'.join(map(re.escape, (ERROR_SUFFIX, OUTPUT_SUFFIX, SUFFIX)))})")
 _LEFT_OUT = "Left out: "
 _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
+OPERATION_COLUMNS = ("rank", "step", "operation", "flags", "duration_ns")
+"""What is read of an operation."""
+MAX_OPERATIONS = 1 << 23
+"""Of all ranks; those of 500 full files, or of 100,000 ranks x 1,000 steps at the usual rate."""
+_MAX_SECONDS = 30 * 86400.0
 
 
 class NoStepsError(ValueError):
@@ -198,6 +212,9 @@ def _build(
     names = frozenset(
         chain.from_iterable(map(_list_side_files, {page.path.parent for page in pages}))
     )
+    with_operations = [p for p in pages if operations_path(p.path).name in names]
+    unread = list[str]()
+    copied["operations"] = read_operation_files(with_operations, unread)
     seconds = float(np.nansum(matrices["seconds"]))
     copied["queued_ratio"] = float(np.nansum(matrices[QUEUED])) / seconds if seconds else 0.0
     return Steps(
@@ -207,7 +224,7 @@ def _build(
         numbers=numbers,
         phases={phase: matrices[phase] for phase in STEP_PHASES},
         **copied,
-        notes=tuple(notes),
+        notes=(*notes, *unread),
         by_device=matrices["device"],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
@@ -366,3 +383,58 @@ def _clock_note(pages: Sequence[Page], survey: _Survey) -> str:
 
 def _unless_unknown(values: Matrix) -> Matrix | None:
     return None if np.isnan(values).all() else values
+
+
+def sum_operations(columns: Mapping[str, NDArray[Any]]) -> SampledOperations:
+    """Sums of ``OPERATION_COLUMNS`` [rows], all rows of their ranks, by rank, step and name.
+
+    Of a rank that a device timed the phases of its host do not count beside the device's.
+    """
+    rank, step, code, flags, nanoseconds = (columns[name] for name in OPERATION_COLUMNS)
+    seconds = nanoseconds * 1e-9
+    is_timed = (flags & ON_DEVICE) > 0
+    chosen = (code >= 0) & (code < len(NAMES)) & (seconds < _MAX_SECONDS)
+    chosen &= is_timed | ((flags & FROM_PHASES) == 0) | ~np.isin(rank, rank[is_timed])
+    keys = np.stack([rank, step, code]).astype(np.int64)[:, chosen]
+    order = np.lexsort(keys[::-1])
+    keys = keys[:, order]
+    first = np.flatnonzero((np.diff(keys, prepend=-2) != 0).any(axis=0))
+    sums = np.add.reduceat(seconds[chosen][order], first) if len(first) else seconds[:0]
+    rank, step, code = keys[:, first]
+    return SampledOperations(rank=rank, step=step, code=code, seconds=sums)
+
+
+def join_operations(parts: Iterable[SampledOperations]) -> SampledOperations | None:
+    """Those of all parts; None without any."""
+    rows = [part for part in parts if len(part.rank)]
+    names = ("rank", "step", "code", "seconds")
+    joined = {
+        name: np.concatenate([getattr(each, name) for each in rows]) for name in names if rows
+    }
+    return SampledOperations(**joined) if joined else None
+
+
+def read_operation_files(pages: Sequence[Page], notes: list[str]) -> SampledOperations | None:
+    """Those beside some pages; ``notes`` takes sentences about files that are not read."""
+    dtype, ranks, parts, num_rows = dtype_of(OPERATION), list[int](), list[NDArray[np.void]](), 0
+    for page in pages:
+        path = operations_path(page.path)
+        try:
+            num_rows += path.stat().st_size // OPERATION.size
+            if num_rows > MAX_OPERATIONS:
+                notes.append(f"{too_many_operations(num_rows)}.")
+                break
+            rows = np.frombuffer(read_operations(path), dtype)
+        except (OSError, PageError) as error:
+            notes.append(f"Left out: {error}.")
+            continue
+        ranks += [page.identity["rank"]] * len(rows)
+        parts.append(rows)
+    rows = np.concatenate([np.empty(0, dtype), *parts])
+    columns = {name: rows[name] for name in OPERATION_COLUMNS[1:]}
+    return join_operations([sum_operations({"rank": np.array(ranks, np.int64), **columns})])
+
+
+def too_many_operations(count: int) -> str:
+    """That there are so many operations that none beyond the limit are read."""
+    return f"Of {plural(count, 'operation')} or more at most {MAX_OPERATIONS:,} are read"

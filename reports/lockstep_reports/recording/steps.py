@@ -91,6 +91,21 @@ class DurationHistogram:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SampledOperations:
+    """Operations of sampled steps, each the sum over a rank's of one name in a step [rows].
+
+    Attributes:
+        code: index into the names of operations.
+        seconds: from the start, of a collective the rank's own arrival, to the end.
+    """
+
+    rank: Integers
+    step: Integers
+    code: Integers
+    seconds: Matrix
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Steps:
     """Steps of one attempt, aligned over its ranks by step number.
 
@@ -126,6 +141,7 @@ class Steps:
         has_phases: whether own work was told apart by phases; all of it is in other where not.
         is_independent: whether ranks wait for no other, as workers of a parameter server.
         round_steps: steps of a rank that a column sums, where all ranks meet in rounds; else 0.
+        operations: of sampled steps; None where the source has none.
         ranks: global ranks in the order of the rows.
     """
 
@@ -159,6 +175,7 @@ class Steps:
     is_independent: bool = False
     round_steps: int = 0
     queued_ratio: float | None = None
+    operations: SampledOperations | None = None
     ranks: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:

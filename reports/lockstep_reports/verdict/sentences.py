@@ -13,6 +13,7 @@ import numpy as np
 
 from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_outcomes.progress.missing import rank_words
+from lockstep_records.files.operations import NAMES
 from lockstep_records.page.replicas import UNSEEN
 from lockstep_reports import nan_stats
 from lockstep_reports.chance import tail_bound
@@ -30,6 +31,8 @@ _MIN_WRITTEN_CHANCE, _MAX_WRITTEN_CHANCE = 1e-12, 0.05
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
 _MAX_HIDDEN = 2.0
 """Of what makes a rank late, that one which nobody saw may be late by, where nobody is to blame."""
+_MIN_SHARE_OF_LATENESS, _MAX_OPERATIONS = 0.5, 4
+"""Of the lateness, from which on the operations of an episode differ, and how many are named."""
 _LIKELY_SHARE = 0.7  # of the likeliest phase that hides waits
 
 
@@ -169,6 +172,7 @@ def why_episode(steps: Steps, episode: Episode, candidate: Candidate) -> Iterato
         yield f"Its {work} took {longer} longer than the median of the other ranks."
     else:
         yield "No phase of its own work explains it."
+    yield from _compare_operations(steps, episode)
     end = ", the last one recorded." if episode.ongoing else "."
     intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
     if episode.start_step == episode.end_step:
@@ -178,6 +182,29 @@ def why_episode(steps: Steps, episode: Episode, candidate: Candidate) -> Iterato
         f"It was so in {stretch.num_late} of {num_known} steps, from step {episode.start_step} to "
         f"{episode.end_step}{end}{intermittent}"
     )
+
+
+def _compare_operations(steps: Steps, episode: Episode) -> Iterator[str]:
+    """The operations in which its ranks differ most from the others, who wait in one of them."""
+    rows = steps.operations
+    if rows is None:
+        return
+    inside = (rows.step >= episode.start_step) & (rows.step <= episode.end_step)
+    is_slow, medians = np.isin(rows.rank, episode.ranks), dict[str, tuple[float, float]]()
+    for code in np.unique(rows.code[inside]).tolist():
+        chosen = inside & (rows.code == code)
+        own, others = (rows.seconds[chosen & side] for side in (is_slow, ~is_slow))
+        if len(own) and len(others):
+            medians[NAMES[code]] = (float(np.median(own)), float(np.median(others)))
+    least = _MIN_SHARE_OF_LATENESS * episode.late_seconds
+    words = [
+        f"{duration(own)} in {name}, the others {duration(others)}"
+        for name, (own, others) in sorted(medians.items(), key=lambda item: -item[1][0])
+        if abs(own - others) >= least
+    ]
+    if words:
+        count = plural(len(np.unique(rows.step[inside])), "sampled step")
+        yield f"In {count} it spent (median) {'; '.join(words[:_MAX_OPERATIONS])}."
 
 
 def why_unknown(steps: Steps, scores: Scores, min_steps: int) -> str | None:

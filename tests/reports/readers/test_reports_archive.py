@@ -19,7 +19,10 @@ from lockstep_records.archive.manifest import Manifest
 from lockstep_records.archive.reader import JobArchive
 from lockstep_records.archive.writer import ColumnWriter, Store
 from lockstep_records.events.event import Event, append_event
+from lockstep_records.files.jobs import list_pages
+from lockstep_records.files.operations import CODES, OperationWriter, operations_path
 from lockstep_records.page.layout import EXTRAS, ROW_FLAGS
+from lockstep_records.page.reader import read_page
 from lockstep_reports.readers import ReadOptions, read_source
 from lockstep_reports.readers.archive import read_archive
 from lockstep_reports.readers.engine import find_engine
@@ -100,6 +103,39 @@ def test_a_file_that_is_written_again_is_the_same_file(memory: Path, tmp_path: P
     first, second = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.*")} for f in folders)
     assert first == second
     assert len(first) == 4 * SLOW.source.nodes
+
+
+def write_operations(job: Path, slow: tuple[int, ...]) -> None:
+    """Two operations of each third step beside each page, the second the wait for the first."""
+    for path in list_pages(job / "0"):
+        rank = read_page(path).identity["rank"]
+        writer = OperationWriter(operations_path(path), rank, 1024)
+        own_ns = 350_000_000 if rank in slow else 50_000_000
+        for step in range(0, 120, 3):
+            for name, end_ns in (("backward-compute", own_ns), ("grads-sync", 400_000_000)):
+                begin_ns = 0 if name == "backward-compute" else own_ns
+                writer.append(step, CODES[name], begin_ns, end_ns, 0)
+        writer.close()
+
+
+def test_operations_of_sampled_steps_say_the_same_from_columns_as_from_their_files(
+    memory: Path, tmp_path: Path
+) -> None:
+    job = write_pages(SLOW.source, memory)
+    verdict = published(read_source(str(job), OPTIONS))["verdict"]
+    write_operations(job, tuple(verdict["ranks"]))
+    folder, of_pages = pack(job, tmp_path), published(read_source(str(job), OPTIONS))
+    assert published(read_source(str(folder), OPTIONS)) == of_pages
+    assert (
+        "it spent (median) 350 ms in backward-compute, the others 50 ms; 50 ms in grads-sync,"
+        " the others 350 ms."
+    ) in " ".join(of_pages["verdict"]["evidence"])
+    for path in folder.rglob("operations-*"):
+        truncate(path)
+    recording = read_source(str(folder), OPTIONS)
+    assert isinstance(recording, Recording)
+    assert "operations-000000000000.parquet is damaged" in " ".join(recording.steps.notes)
+    assert published(recording)["verdict"] == verdict
 
 
 class Moody:

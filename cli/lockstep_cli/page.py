@@ -48,13 +48,9 @@ def _print_page(path: Path, *, as_json: bool) -> None:
         rows = read_rows(read)
     if as_json:
         content = {
-            "identity": read.identity,
-            "phase": read.phase,
-            "progress_ns": read.progress_ns,
-            "state": read.state,
-            "periodic": read.periodic,
-            "rows": rows,
-        }
+            "identity": read.identity, "phase": read.phase, "progress_ns": read.progress_ns,
+            "state": read.state, "periodic": read.periodic, "rows": rows,
+        }  # fmt: skip
         click.echo(json.dumps(_replace_nan(content), default=str, allow_nan=False))
         return
     click.echo("\n".join(map(printable, _lines(read))))

@@ -16,12 +16,6 @@ from lockstep.monitor.protocol import Monitor, NoopMonitor
 from lockstep.telemetry.logs import json_logs
 
 __all__ = [
-    "LiveMonitor",
-    "Monitor",
-    "NoopMonitor",
-    "Restoring",
-    "Saving",
-    "attach",
-    "disabled",
+    "LiveMonitor", "Monitor", "NoopMonitor", "Restoring", "Saving", "attach", "disabled",
     "json_logs",
-]
+]  # fmt: skip

@@ -164,11 +164,8 @@ A restart or an upgrade of Prometheus ends in less, and no standing page is noti
 """
 BOARDS = "boards"
 READY_PATHS = {
-    "prometheus": "/-/ready",
-    "alertmanager": "/-/ready",
-    "pager": "/pages",
-    BOARDS: "/healthz",
-}
+    "prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages", BOARDS: "/healthz",
+}  # fmt: skip
 _PROGRAMS = {
     "prometheus": (("prometheus",), "prometheus"),
     "alertmanager": (("alertmanager", "prometheus-alertmanager"), "prometheus-alertmanager"),

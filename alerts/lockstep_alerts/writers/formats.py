@@ -22,12 +22,9 @@ _OPERATORS = ("=~", "!~", "!=", "=")
 # Keys of Alertmanager that Go programs spell otherwise than by capitals at the underscores.
 _SPELLED = {"api_url": "apiURL", "url": "url"}
 _SECRET_FIELDS = {
-    "routing_key_file": "routingKey",
-    "api_key_file": "apiKey",
-    "api_url_file": "apiURL",
-    "auth_password_file": "authPassword",
-    "url_file": "urlSecret",
-}
+    "routing_key_file": "routingKey", "api_key_file": "apiKey", "api_url_file": "apiURL",
+    "auth_password_file": "authPassword", "url_file": "urlSecret",
+}  # fmt: skip
 _UTC = ("UTC", "Etc/UTC")
 
 

@@ -162,12 +162,9 @@ pager on the days between; TrainTelemetryMissing says when it no longer comes th
 
 
 _PARTS = {
-    "alerts": ("alerts",),
-    "notified": ("notified", "nothing else"),
-    "ledger": ("ledger", "lost"),
-    "report": ("report",),
-    "training": ("resumed", "steps lost", "step time"),
-}
+    "alerts": ("alerts",), "notified": ("notified", "nothing else"), "ledger": ("ledger", "lost"),
+    "report": ("report",), "training": ("resumed", "steps lost", "step time"),
+}  # fmt: skip
 _MOST_CHARACTERS = 70
 
 

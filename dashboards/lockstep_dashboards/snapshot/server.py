@@ -25,14 +25,10 @@ from lockstep_prometheus.client import Prometheus, PrometheusError
 from lockstep_records.text.durations import format_time
 
 RANGES = (
-    ("now-5m", "last 5 minutes"),
-    ("now-15m", "last 15 minutes"),
-    ("now-1h", "last hour"),
-    ("now-6h", "last 6 hours"),
-    ("now-1d", "last day"),
-    ("now-7d", "last 7 days"),
+    ("now-5m", "last 5 minutes"), ("now-15m", "last 15 minutes"), ("now-1h", "last hour"),
+    ("now-6h", "last 6 hours"), ("now-1d", "last day"), ("now-7d", "last 7 days"),
     ("now-28d", "last 28 days"),
-)
+)  # fmt: skip
 _MAX_CACHED = 32
 _MAX_PARAMETERS = 64
 _VARIABLE, _ALL = "var-", "$__all"

@@ -389,9 +389,6 @@ def _draw_states(answer: PanelAnswer) -> Drawing:
 
 
 _VIEWS: Mapping[View, Callable[[PanelAnswer], Drawing]] = {
-    View.STAT: _draw_stat,
-    View.BAR_GAUGE: _draw_bars,
-    View.TIME_SERIES: _draw_lines,
-    View.HEAT_MAP: _draw_heat_map,
-    View.STATE_TIMELINE: _draw_states,
-}
+    View.STAT: _draw_stat, View.BAR_GAUGE: _draw_bars, View.TIME_SERIES: _draw_lines,
+    View.HEAT_MAP: _draw_heat_map, View.STATE_TIMELINE: _draw_states,
+}  # fmt: skip

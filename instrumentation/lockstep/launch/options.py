@@ -15,24 +15,12 @@ from lockstep_records.text.durations import format_duration
 _MIN_PORT, _MAX_PORT = 1, 65535
 _DEFAULT_PORT = 29500
 # Of torchrun's options those that Lockstep's launcher decides itself.
-_PET_ONLY = frozenset(
-    (
-        "PET_MONITOR_INTERVAL",
-        "PET_START_METHOD",
-        "PET_EVENT_LOG_HANDLER",
-        "PET_ROLE",
-        "PET_NO_PYTHON",
-        "PET_RUN_PATH",
-        "PET_REDIRECTS",
-        "PET_TEE",
-        "PET_LOCAL_RANKS_FILTER",
-        "PET_DUPLICATE_STDOUT_FILTERS",
-        "PET_DUPLICATE_STDERR_FILTERS",
-        "PET_SIGNALS_TO_HANDLE",
-        "PET_SHUTDOWN_TIMEOUT",
-        "PET_VIRTUAL_LOCAL_RANK",
-    )
-)
+_PET_ONLY = frozenset((
+    "PET_MONITOR_INTERVAL", "PET_START_METHOD", "PET_EVENT_LOG_HANDLER", "PET_ROLE",
+    "PET_NO_PYTHON", "PET_RUN_PATH", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER",
+    "PET_DUPLICATE_STDOUT_FILTERS", "PET_DUPLICATE_STDERR_FILTERS", "PET_SIGNALS_TO_HANDLE",
+    "PET_SHUTDOWN_TIMEOUT", "PET_VIRTUAL_LOCAL_RANK",
+))  # fmt: skip
 
 
 def torchrun_option(name: str, help_text: str, *own: str, **settings: Any) -> Any:

@@ -126,16 +126,9 @@ LATE_LOSSES = 8  # newest ones on a page
 # Bit n of a row's flags is set when the n-th is true of the step.
 # With ``device`` its times are the device's, which ``device_pending`` awaits: the host's stand.
 ROW_FLAGS = (
-    "loss_spike",
-    "divergence",
-    "rework",
-    "hang",
-    "nonfinite",
-    "out_of_memory",
-    "measured",
-    "device",
-    "device_pending",
-)
+    "loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured",
+    "device", "device_pending",
+)  # fmt: skip
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
 
 

@@ -93,15 +93,12 @@ def _draw(name: str, analysis: StepAnalysis) -> str:
 
 MAX_ROWS = 32
 _MEANINGS = {
-    "data": "waiting for the next batch",
-    "forward": "forward pass",
+    "data": "waiting for the next batch", "forward": "forward pass",
     "backward": "backward pass until the last local gradient is ready",
     "sync": "from the own arrival at the collectives to their completion: waiting and transfer",
-    "optimizer": "optimizer step",
-    "checkpoint": "writing a checkpoint",
-    "eval": "evaluation",
+    "optimizer": "optimizer step", "checkpoint": "writing a checkpoint", "eval": "evaluation",
     "other": "host work between the others",
-}
+}  # fmt: skip
 _STATES_HINT = (
     "Productive: forward, backward and optimizer; a slow rank's longer work counts there too."
     " Straggler wait: what the others waited for it. Start-up: from the birth of a rank's page to"

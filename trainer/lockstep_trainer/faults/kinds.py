@@ -426,15 +426,7 @@ MEMORY_KIND = Kind(
 
 
 _ALL = (
-    *SLOW,
-    *SIGNAL_KINDS,
-    *END_KINDS,
-    *NUMBERS,
-    *DAMAGE_KINDS,
-    *IMBALANCES,
-    *WORLD_KINDS,
-    MEMORY_KIND,
-    DISK_KIND,
-    network.KIND,
-)
+    *SLOW, *SIGNAL_KINDS, *END_KINDS, *NUMBERS, *DAMAGE_KINDS, *IMBALANCES, *WORLD_KINDS,
+    MEMORY_KIND, DISK_KIND, network.KIND,
+)  # fmt: skip
 KINDS = {kind.name: kind for kind in _ALL}

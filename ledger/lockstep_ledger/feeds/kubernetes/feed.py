@@ -124,11 +124,8 @@ class Lease:
             "renewTime": _format(self._server.clock.now()),
         }  # fmt: skip
         body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": meta,
-            "spec": spec,
-        }
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec,
+        }  # fmt: skip
         if "resourceVersion" in meta:
             self._server.send("PUT", f"{self._path}/{self._name}", body=body)
         else:

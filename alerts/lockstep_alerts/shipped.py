@@ -11,11 +11,8 @@ DURATION = Parsed("duration", Duration)
 spec_option = click.option(
     "--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped."
 )
-interval_option = click.option(
-    "--interval",
-    type=DURATION,
-    help="Time between scrapes; default: as the spec declares.",
-)
+interval_option = click.option("--interval", type=DURATION,
+    help="Time between scrapes; default: as the spec declares.")  # fmt: skip
 
 
 _PACKAGE = Path(__file__).parent

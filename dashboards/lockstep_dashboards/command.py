@@ -146,22 +146,11 @@ def _has_value(each: object) -> bool:
 @click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
 )
-@click.option(
-    "--range",
-    "range_seconds",
-    type=DurationRange(1),
-    default="15m",
-    show_default=True,
-    help="Range of the queries, until now.",
-)
-@click.option(
-    "--scrape-interval",
-    "scrape_seconds",
-    type=DurationRange(0.1),
-    default="15s",
-    show_default=True,
-    help="Scrape interval of the data source; rates reach over four of them.",
-)
+@click.option("--range", "range_seconds", type=DurationRange(1), default="15m", show_default=True,
+              help="Range of the queries, until now.")  # fmt: skip
+@click.option("--scrape-interval", "scrape_seconds", type=DurationRange(0.1), default="15s",
+              show_default=True, help=
+              "Scrape interval of the data source; rates reach over four of them.")  # fmt: skip
 @click.option("--full", "is_full", is_flag=True, help="Accept no empty panel, whatever its reason.")
 def check(
     *,
@@ -226,13 +215,8 @@ dashboards.add_command(check)
 
 
 @dashboards.command()
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=_GENERATED,
-    show_default=True,
-    help="Folder that the boards are written to.",
-)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=_GENERATED,
+              show_default=True, help="Folder that the boards are written to.")  # fmt: skip
 @click.option(
     "--format",
     "format_",

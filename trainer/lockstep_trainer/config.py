@@ -34,15 +34,11 @@ def options_from_fields(config: Any) -> Callable[[Callable[..., Any]], Callable[
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for setting in reversed(fields(config)):
             assert setting.default is not MISSING
-            option = click.option(
-                flag_name(setting),
-                type=setting.metadata["kind"],
-                is_flag=setting.default is False,
-                default=_spelled(setting, setting.default),
+            option = click.option(flag_name(setting), type=setting.metadata["kind"],
+                is_flag=setting.default is False, default=_spelled(setting, setting.default),
                 multiple=isinstance(setting.default, tuple),
                 show_default=setting.default not in {False, "", ()},
-                help=setting.metadata["help"],
-            )
+                help=setting.metadata["help"])  # fmt: skip
             command = option(command)
         return config_option(command)
 

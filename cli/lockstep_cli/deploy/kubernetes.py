@@ -147,24 +147,13 @@ def read_settings(path: Path) -> Settings:
 
 
 @click.command("kubernetes")
-@click.option(
-    "--settings",
-    "settings_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML file of settings; values.yaml lists them.",
-)
-@click.option(
-    "--to",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    help="Folder to write to; it is created.",
-)
-@click.option(
-    "--receivers",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Who is notified, as for lockstep alerts generate --deployment.",
-)
+@click.option("--settings", "settings_file",
+              type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="YAML file of settings; values.yaml lists them.")  # fmt: skip
+@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), required=True,
+              help="Folder to write to; it is created.")  # fmt: skip
+@click.option("--receivers", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Who is notified, as for lockstep alerts generate --deployment.")  # fmt: skip
 def deploy_kubernetes(*, settings_file: Path | None, folder: Path, receivers: Path | None) -> None:
     """Write objects for `kubectl apply --server-side -k FOLDER` or `helm install NAME FOLDER`.
 

@@ -110,19 +110,11 @@ _MAX_NAMED_JOBS = 8
 @click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Another variable; repeatable."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="HTML file that is written; BOARD.html by default.",
-)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
+              help="HTML file that is written; BOARD.html by default.")  # fmt: skip
 @click.option("--png", is_flag=True, help="Also write a PNG next to it, by Chromium.")
-@click.option(
-    "--theme",
-    type=click.Choice(THEMES),
-    default="auto",
-    show_default=True,
-    help="Colours; auto takes the reader's.",
-)
+@click.option("--theme", type=click.Choice(THEMES), default="auto", show_default=True,
+              help="Colours; auto takes the reader's.")  # fmt: skip
 @click.option(
     "--links",
     "boards",

@@ -249,19 +249,10 @@ _HEADERS = {
     show_default=True,
     help="Time between two refreshes; all readers of an address share one set of queries.",
 )
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    help="Boards that are asked for at a time; each runs four queries at a time.",
-)
-@click.option(
-    "--scrape-interval",
-    "scrape_seconds",
-    type=DurationRange(0.1),
-    help="Scrape interval of the data source; asked of it by default.",
-)
+@click.option("--concurrency", type=click.IntRange(1, 64), default=2, show_default=True, help=
+              "Boards that are asked for at a time; each runs four queries at a time.")  # fmt: skip
+@click.option("--scrape-interval", "scrape_seconds", type=DurationRange(0.1),
+              help="Scrape interval of the data source; asked of it by default.")  # fmt: skip
 def serve(
     *,
     url: str,

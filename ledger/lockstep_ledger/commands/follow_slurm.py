@@ -41,21 +41,11 @@ def _read_since(text: str) -> float:
 
 @click.command("slurm")
 @follow_options
-@click.option(
-    "--every",
-    "every_seconds",
-    type=DurationRange(1.0),
-    default="5m",
-    show_default=True,
-    help="Time between two runs of sacct.",
-)
-@click.option(
-    "--since",
-    "since_seconds",
-    type=Parsed("TEXT", _read_since),
-    help="Tell jobs from then on, again too: a duration before now, or a date; by default from"
-    " where the last feed ended, and 24h at first.",
-)
+@click.option("--every", "every_seconds", type=DurationRange(1.0), default="5m", show_default=True,
+              help="Time between two runs of sacct.")  # fmt: skip
+@click.option("--since", "since_seconds", type=Parsed("TEXT", _read_since), help=
+              "Tell jobs from then on, again too: a duration before now, or a date; by default from"
+              " where the last feed ended, and 24h at first.")  # fmt: skip
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -110,13 +110,8 @@ def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @store_option
-@click.option(
-    "--cluster",
-    type=LABEL_VALUE,
-    default="local",
-    show_default=True,
-    help="Cluster of events that name none.",
-)
+@click.option("--cluster", type=LABEL_VALUE, default="local", show_default=True,
+              help="Cluster of events that name none.")  # fmt: skip
 @running_ledger_options
 @click.option(
     "--from",
@@ -243,13 +238,8 @@ _Origin = tuple[str, str, str]
 
 @click.command()
 @store_option
-@click.option(
-    "--refusal",
-    "refusals",
-    multiple=True,
-    type=click.Choice(REFUSALS),
-    help="Only what was refused for this reason; repeatable.",
-)
+@click.option("--refusal", "refusals", multiple=True, type=click.Choice(REFUSALS),
+              help="Only what was refused for this reason; repeatable.")  # fmt: skip
 @click.option("--id", "ids", multiple=True, help="Only the event of this id; repeatable.")
 @running_ledger_options
 @click.option(

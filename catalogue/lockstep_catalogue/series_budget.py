@@ -42,29 +42,14 @@ THINNING: dict[str, tuple[Metric, ...]] = {
     # Seconds stay.
     "collectives": (training.COLLECTIVES, training.COLLECTIVE_BYTES),
     # What does not change while the driver runs.
-    "limits": (
-        gpu.GPU_POWER_LIMIT,
-        gpu.GPU_PCIE_GENERATION_MAX,
-        gpu.GPU_PCIE_WIDTH_MAX,
-        fabric.NET_SPEED_MAX,
-    ),
+    "limits": (gpu.GPU_POWER_LIMIT, gpu.GPU_PCIE_GENERATION_MAX, gpu.GPU_PCIE_WIDTH_MAX,
+               fabric.NET_SPEED_MAX),
     "storage": (host.STORAGE_REQUESTS, host.STORAGE_SECONDS, host.STORAGE_BYTES),
     # Bytes stay.
-    "packets": (
-        fabric.PORT_PACKETS,
-        fabric.PORT_EXTENDED_PACKETS,
-        fabric.NET_PACKETS,
-    ),
-    "windows": (
-        gpu.GPU_POWER_WINDOW,
-        gpu.GPU_CLOCK_WINDOW,
-    ),
-    "port_errors": (
-        fabric.RDMA_CONGESTION,
-        fabric.RDMA_RETRIES_EXCEEDED,
-        fabric.RDMA_QP_ERRORS,
-    ),
-}
+    "packets": (fabric.PORT_PACKETS, fabric.PORT_EXTENDED_PACKETS, fabric.NET_PACKETS),
+    "windows": (gpu.GPU_POWER_WINDOW, gpu.GPU_CLOCK_WINDOW),
+    "port_errors": (fabric.RDMA_CONGESTION, fabric.RDMA_RETRIES_EXCEEDED, fabric.RDMA_QP_ERRORS),
+}  # fmt: skip
 """Left out in this order where a node has more series than its budget; ranks and verdicts stay."""
 
 assert tuple(THINNING) == agent.LEFT_OUT.values[2:-1], "the label lists the groups in their order"

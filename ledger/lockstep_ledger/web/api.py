@@ -377,13 +377,10 @@ _COST_QUERY = [
 _JOB_ID = {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}
 _READS: dict[str, tuple[str, str, list[dict[str, Any]]]] = {
     "/api/jobs": ("A page of jobs, the newest first.", "JobPage", [*_FILTERS, *_PAGE_QUERY]),
-    "/api/jobs/{job_id}": (
-        "One job: record, attempts, timeline, verdicts and checkpoints.", "Job",
-        [_JOB_ID, _query("cluster", "needed where two have this id")],
-    ),
-    "/api/dead-letters": (
-        "What was refused and why, the newest first.", "DeadLetterPage", _PAGE_QUERY[:2],
-    ),
+    "/api/jobs/{job_id}": ("One job: record, attempts, timeline, verdicts and checkpoints.", "Job",
+                           [_JOB_ID, _query("cluster", "needed where two have this id")]),
+    "/api/dead-letters": ("What was refused and why, the newest first.", "DeadLetterPage",
+                          _PAGE_QUERY[:2]),
     "/api/costs": ("GPU hours and money of a period, grouped.", "CostsAnswer", _COST_QUERY),
     "/api/statement": ("Every line of a month, and what is planned.", "Statement", _MONTHLY),
     "/api/openapi.json": ("This document.", "", []),

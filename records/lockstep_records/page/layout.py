@@ -326,12 +326,9 @@ ROW = Section(
     Field("step", "q", "step, as the job counts"),
     Field("start_ns", "q", "monotonic time at which the step began"),
     Field("first_arrival_ns", "q", "arrival at the step's first collective", optional=True),
-    Field(
-        "last_arrival_ns",
-        "q",
-        "end of the step's last collective minus all its waiting; of a single one the arrival",
-        optional=True,
-    ),
+    Field("last_arrival_ns", "q",
+          "end of the step's last collective minus all its waiting; of a single one the arrival",
+          optional=True),
     Field("seconds", "f", "duration of the step"),
     _by(STEP_PHASES, "phase_seconds", "f", "seconds by phase"),
     Field("loss", "f", "training loss of this rank", optional=True),
@@ -341,7 +338,7 @@ ROW = Section(
     Field("present", "I", "bit n is set when the n-th optional field is known, then the extras"),
     Field("extras", "d", "numbers by index", MAX_EXTRAS, optional=True, items=tuple(EXTRAS)),
     Field("checksum", "Q", "CRC-32 of everything before it in the row"),
-)
+)  # fmt: skip
 ROW_NUMBERS = 1 << 32
 """From there on the number in a row begins at 0 again."""
 MAX_STEP_SECONDS = 30 * 86400.0

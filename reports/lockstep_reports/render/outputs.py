@@ -77,23 +77,15 @@ class Format(NamedTuple):
 
 
 FORMATS = (
-    Format(
-        "json", "lockstep_reports.render.json_text", "FILE|-",
-        "File for the report as JSON; - for standard output, with nothing else there.",
-    ),
-    Format(
-        "html", "lockstep_reports.render.html", "FILE",
+    Format("json", "lockstep_reports.render.json_text", "FILE|-",
+           "File for the report as JSON; - for standard output, with nothing else there."),
+    Format("html", "lockstep_reports.render.html", "FILE",
         "File for the page; default ./lockstep-report-NAME.html. With --json - or --markdown - a"
-        " page is written only when this option is given.",
-    ),
-    Format(
-        "markdown", "lockstep_reports.render.markdown", "FILE|-",
-        "File for the report as Markdown, for an incident tracker; - as with --json.",
-    ),
-    Format(
-        "perfetto", "lockstep_reports.render.perfetto", "FILE",
-        "File for a trace for ui.perfetto.dev; compressed by gzip when the name ends in .gz.",
-    ),
+        " page is written only when this option is given."),
+    Format("markdown", "lockstep_reports.render.markdown", "FILE|-",
+           "File for the report as Markdown, for an incident tracker; - as with --json."),
+    Format("perfetto", "lockstep_reports.render.perfetto", "FILE",
+           "File for a trace for ui.perfetto.dev; compressed by gzip when the name ends in .gz."),
 )  # fmt: skip
 FLAGS = ", ".join(f"--{each.name}" for each in FORMATS)
 

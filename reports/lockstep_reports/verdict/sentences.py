@@ -55,20 +55,14 @@ class Owner(NamedTuple):
 
 
 OWNERS = {
-    "stopped": Owner(
-        "stood still with their processes", "process_stopped",
-        "The process of rank {} stood still", "its process stood still",
-        "processes that stood still",
-    ),
-    "collector": Owner(
-        "paused to collect garbage", "garbage_collection",
-        "Rank {} paused to collect garbage", "it paused to collect garbage",
-        "collecting garbage",
-    ),
-    "queued": Owner(
-        "waited for cores that other processes had", "busy_host",
-        share="waiting for cores that other processes had",
-    ),
+    "stopped": Owner("stood still with their processes", "process_stopped",
+                     "The process of rank {} stood still", "its process stood still",
+                     "processes that stood still"),
+    "collector": Owner("paused to collect garbage", "garbage_collection",
+                       "Rank {} paused to collect garbage", "it paused to collect garbage",
+                       "collecting garbage"),
+    "queued": Owner("waited for cores that other processes had", "busy_host",
+                    share="waiting for cores that other processes had"),
     "data": Owner("loaded data", "loader"),
     "other": Owner("worked outside the marked phases"),
     "checkpoint": Owner("checkpoints", "checkpoint"),

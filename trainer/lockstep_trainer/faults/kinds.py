@@ -127,12 +127,9 @@ def _diverge(fault: Fault, target: Target) -> Step:
 NUMBERS = (
     Kind(name="nan-gradient", in_step=_nan_gradient),
     Kind(name="nan-loss", in_step=_nan_loss),
-    Kind(
-        name="diverge",
-        in_step=_diverge,
-        values=(Value(name="factor", low=0, high=1e9, default=100),),
-    ),
-)
+    Kind(name="diverge", in_step=_diverge,
+         values=(Value(name="factor", low=0, high=1e9, default=100),)),
+)  # fmt: skip
 
 
 _MAX_FACTOR = 64
@@ -202,28 +199,14 @@ def _refuses_expert(fault: Fault, config: TrainConfig, _layout: Layout) -> str |
 
 
 IMBALANCES = (
-    Kind(
-        name="skewed-shards",
-        in_step=act_before_step(_skew_shards),
-        values=(_FACTOR,),
-        refuses=_refuse_degrees("pp", "tp"),
-    ),
-    Kind(
-        name="unbalanced-stage",
-        in_step=_unbalanced_stage,
-        values=(_FACTOR,),
-        refuses=_refuse_degrees("tp", "ep"),
-    ),
-    Kind(
-        name="unbalanced-experts",
-        in_step=_unbalanced_experts,
-        values=(
-            Value(name="expert", low=0, high=1023, default=0, sort="whole number"),
-            Value(name="bias", low=-1e6, high=1e6, default=10),
-        ),
-        refuses=_refuses_expert,
-    ),
-)
+    Kind(name="skewed-shards", in_step=act_before_step(_skew_shards), values=(_FACTOR,),
+         refuses=_refuse_degrees("pp", "tp")),
+    Kind(name="unbalanced-stage", in_step=_unbalanced_stage, values=(_FACTOR,),
+         refuses=_refuse_degrees("tp", "ep")),
+    Kind(name="unbalanced-experts", in_step=_unbalanced_experts, values=(
+        Value(name="expert", low=0, high=1023, default=0, sort="whole number"),
+        Value(name="bias", low=-1e6, high=1e6, default=10)), refuses=_refuses_expert),
+)  # fmt: skip
 
 
 # Of the pipe from the rank: cat ends with it, and timeout, by 124, when it is time.

@@ -177,12 +177,12 @@ _JOB_OPTIONS = {
         help="Write summaries and the verdict to mlflow, wandb or tensorboard; repeatable."),
     "hang_timeout_seconds": click.option("--hang-timeout", "hang_timeout_seconds",
         type=DurationRange(), default=format_duration(HANG_TIMEOUT_SECONDS), show_default=True,
-        help=
-        "Report a hang (the job goes on) after that long without progress; 0s = do not watch."),
+        help="Report a hang (the job goes on) after that long without progress; "
+             "0s = do not watch."),
     "pause_timeout_seconds": click.option("--pause-timeout", "pause_timeout_seconds",
         type=DurationRange(), default=format_duration(PAUSE_TIMEOUT_SECONDS), show_default=True,
-        help=
-        "Hang time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch."),
+        help="Hang time-out in initialisation, checkpoint, evaluation, restore; "
+             "0s = do not watch."),
 }  # fmt: skip
 DESCRIPTION_OPTIONS = _texts(
     name="Name that people know the job by.",

@@ -130,7 +130,10 @@ class GrowingMatrix:
                 self._shared = values
                 return
             self._values = self.values.copy()
-        self._values[rows] = values
+        # Rows after each other are set in one go.
+        first, stop = int(rows[0]), int(rows[0]) + len(rows)
+        is_range = bool((rows == np.arange(first, stop)).all())
+        self._values[slice(first, stop) if is_range else rows] = values
 
     @property
     def values(self) -> Matrix:

@@ -6,6 +6,7 @@ A store that fails now and then is asked again, a few times; what cannot be read
 
 import io
 import random
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -55,13 +56,17 @@ class ArchiveError(ValueError):
 
 
 class JobArchive:
-    """A job's folder in an fsspec file system; what it fetches counts without listings."""
+    """A job's folder in an fsspec file system.
+
+    Attributes:
+        is_local: whether it lies on a file system, where a file is read without waiting.
+    """
 
     def __init__(
         self, files: Any, folder: str, sleep: Callable[[float], object] = time.sleep
     ) -> None:
         self._files, self._sleep = files, sleep
-        self.folder, self.fetched_bytes = folder.rstrip("/"), 0
+        self.folder, self.is_local = folder.rstrip("/"), isinstance(files, LocalFileSystem)
 
     @property
     def job_id(self) -> str:
@@ -97,7 +102,6 @@ class JobArchive:
     def read(self, path: str, begin: int, end: int) -> bytes:
         """Bytes of a file of the job; raises FileNotFoundError and ArchiveError."""
         data: bytes = self._ask(path, lambda: self._read(self._path(path), begin, end))
-        self.fetched_bytes += len(data)
         return data
 
     def read_rows(
@@ -116,8 +120,7 @@ class JobArchive:
         """
         path = f"nodes/{node}/{attempt}/{stretch.name}"
         try:
-            source = pa.PythonFile(_RangeFile(self, path, stretch.size_bytes), mode="r")
-            return _parse(path, source, columns, stretch, steps)
+            return _parse(path, self._open(path, stretch.size_bytes), columns, stretch, steps)
         except FileNotFoundError as error:
             raise ArchiveError(f"{path} is not there") from error
 
@@ -131,11 +134,22 @@ class JobArchive:
         return _parse(path, pa.BufferReader(data))[0]
 
     def _read(self, path: str, begin: int, end: int) -> Any:
-        # On a file system a name may be that of a pipe, which waits for ever.
-        is_local = isinstance(self._files, LocalFileSystem)
-        if is_local and self._files.info(path)["type"] != "file":
-            raise ArchiveError(f"{path} is not a regular file")
-        return self._files.cat_file(path, start=begin, end=end)
+        if not self.is_local:
+            return self._files.cat_file(path, start=begin, end=end)
+        _check_regular(path)
+        with Path(path).open("rb", buffering=0) as file:
+            file.seek(begin)
+            return file.read(end - begin)
+
+    def _open(self, path: str, size: int) -> Any:
+        """A file of the job for pyarrow, which reads local ones by itself, beside Python."""
+        if not self.is_local:
+            return pa.PythonFile(_RangeFile(self, path, size), mode="r")
+        _check_regular(self._path(path))
+        source = pa.OSFile(self._path(path))
+        if source.size() < size:
+            raise ArchiveError(f"{path} is damaged or cut off: {source.size():,} bytes of {size:,}")
+        return source
 
     def _path(self, path: str) -> str:
         return f"{self.folder}/{path}" if path else self.folder
@@ -154,6 +168,12 @@ class JobArchive:
                 self._sleep(_WAIT_SECONDS * 2**number * random.uniform(0.5, 1.0))
         text = str(last) or type(last).__name__
         raise ArchiveError(f"{path} cannot be read, asked {_TRIES} times: {text}") from last
+
+
+def _check_regular(path: str) -> None:
+    # A name may be that of a pipe, which waits for ever.
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise ArchiveError(f"{path} is not a regular file")
 
 
 def _store_errors() -> tuple[type[Exception], ...]:

@@ -35,6 +35,7 @@ from lockstep_reports.readers.pages import (
     MAX_OPERATIONS,
     NoStepsError,
     damaged_rows,
+    is_sampled,
     join,
     join_operations,
     read_rings,
@@ -44,8 +45,6 @@ from lockstep_reports.recording.recording import Recording, Window
 from lockstep_reports.recording.steps import SampledOperations, Steps
 from lockstep_reports.wording import list_ranks, percent, plural
 
-_SURVEYED = ("step", "flags", "seconds")
-_PAUSES = ("checkpoint_seconds", "eval_seconds")
 _MAX_SIDE_BYTES = 256 << 10
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _MAX_SENTENCES = 5
@@ -77,7 +76,7 @@ def read_url(url: str, options: ReadOptions) -> Recording:
 
 def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
     """An attempt of a job of an archive; raises as ``ReaderModule.read``."""
-    contents = _Contents(archive, options.engine or run_here)
+    contents = _Contents(archive, options.engine)
     if not contents.attempts:
         if contents.losses:
             raise ValueError(f"{archive.folder} cannot be read: {contents.losses[0]}")
@@ -112,8 +111,10 @@ class _Contents:
             about all attempts.
     """
 
-    def __init__(self, archive: JobArchive, engine: Engine) -> None:
-        self.archive, self.engine, self.losses = archive, engine, list[str]()
+    def __init__(self, archive: JobArchive, engine: Engine | None) -> None:
+        self._run_here = partial(run_here, is_local=archive.is_local)
+        self.archive, self.losses = archive, list[str]()
+        self.engine = engine or self._run_here
         manifests = self.fetch_all(archive.read_manifest, archive.list_nodes())
         self._manifests = [each for _, each in manifests if each is not None]
         self.num_common = len(self.losses)
@@ -148,7 +149,7 @@ class _Contents:
             except (ArchiveError, FileNotFoundError) as error:
                 return error
 
-        for item, result in zip(items, run_here(attempt, items), strict=True):
+        for item, result in zip(items, self._run_here(attempt, items), strict=True):
             if isinstance(result, ArchiveError):
                 self.losses.append(str(result))
             yield item, None if isinstance(result, Exception) else result
@@ -228,7 +229,7 @@ class _AttemptSource:
         return sum(node.num_damaged for node in self._nodes)
 
     def survey(self) -> Iterator[Survey]:
-        """Step, flags and phases of each page's rows."""
+        """Step and flags of each page's rows, and pauses where devices time only some steps."""
         return chain.from_iterable(node.surveyed for node in self._nodes)
 
     def parts(self, question: Question) -> Iterator[tuple[Sequence[Page], Part]]:
@@ -325,10 +326,9 @@ class _AttemptSource:
 
     def survey_again(self) -> None:
         """Reads which steps there are, and leaves out the ranks of which too little is left."""
-        strided = any(page.periodic.get("device_stride") for page in self.pages)
-        names, seen = (*_SURVEYED, *(_PAUSES if strided else ())), dict[bytes, Survey]()
-        shares: dict[int, float] = {}
-        for node, surveyed in self._ask_nodes(partial(self._reader.survey, names)):
+        seen, shares = dict[bytes, Survey](), dict[int, float]()
+        survey = partial(self._reader.survey, is_sampled(self.pages))
+        for node, surveyed in self._ask_nodes(survey):
             # Most ranks have the same steps.
             node.surveyed = [seen.setdefault(each.tobytes(), each) for each in surveyed]
             for page, rows in zip(node.pages, surveyed, strict=True):

@@ -43,7 +43,8 @@ _FIELDS = dict.fromkeys([*(field for field, _ in _NAMES.values()), "present"])
 # Without the room in a row for extras that may come.
 _FULL = np.dtype([(n, ("<f8", (len(EXTRAS),)) if n == "extras" else ROW_DTYPE[n]) for n in _FIELDS])
 _BRIEF = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "seconds", "phase_seconds")])
-_SURVEY = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags", "phase_seconds")])
+_PAUSES = ("checkpoint_seconds", "eval_seconds")
+_SURVEY = np.dtype([(n, ROW_DTYPE[n]) for n in ("step", "flags")])
 Result = TypeVar("Result")
 Survey = NDArray[np.void]
 
@@ -75,11 +76,12 @@ class NodeReader(NamedTuple):
     archive: JobArchive
     attempt: int
 
-    def survey(self, names: Sequence[str], node: NodeRows) -> NodeRead[list[Survey]]:
-        """Step, flags and phases of each page's rows; pages of the same rows share them."""
-        read = self._rows(node, ("rank", *names), _BRIEF, None)
+    def survey(self, is_sampled: bool, node: NodeRows) -> NodeRead[list[Survey]]:
+        """Step and flags of each page's rows, and pauses; pages of the same rows share them."""
+        names = ("rank", "step", "flags", "seconds", *(_PAUSES if is_sampled else ()))
+        read = self._rows(node, names, _BRIEF, None)
         rows, page_of = read.result
-        trimmed, seen = _trim(rows, _SURVEY), dict[bytes, Survey]()
+        trimmed, seen = _trim(rows, _BRIEF if is_sampled else _SURVEY), dict[bytes, Survey]()
         ends = np.searchsorted(page_of, np.arange(1, len(node.pages) + 1)).tolist()
         parts = [trimmed[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
         shared = [seen.setdefault(each.tobytes(), each.copy()) for each in parts]
@@ -200,9 +202,9 @@ def _decode(
         if column.null_count and not bit:
             raise ArchiveError(f"column {stored} of a file of steps has gaps")
         if bit:
-            is_known = column.is_valid().to_numpy()
-            fields["present"] = fields["present"] | np.where(is_known, bit, 0).astype(np.uint32)
-            column = column.fill_null(0)
+            is_known = column.is_valid().to_numpy() if column.null_count else np.True_
+            fields["present"] = fields["present"] | is_known * np.uint32(bit)
+            column = column.fill_null(0) if column.null_count else column
         values = column.to_numpy()
         if stored != name:
             values = values * NANOSECOND
@@ -214,6 +216,6 @@ def _decode(
             fields[field] = values
             continue
         if not fields[field].flags.writeable:
-            fields[field] = fields[field].copy()
+            fields[field] = np.zeros(fields[field].shape, fields[field].dtype)
         fields[field][index] = values
     return ranks, Columns({name: values.T for name, values in fields.items()})

@@ -13,8 +13,7 @@ from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 ENGINES = ("local", "ray")
-STREAMS = 16
-"""Files fetched at once: a store answers each after tens of milliseconds."""
+_STREAMS = 16  # a store answers each after tens of milliseconds
 _PARTS_OF_TASK = 32
 _TASKS_AHEAD = 2  # of each processor: what is done and not taken yet fills memory
 _MAX_RETRIES = 4
@@ -32,9 +31,10 @@ class Engine(Protocol):
 
 
 def run_here(
-    function: Callable[[Item], Result], items: Sequence[Item], streams: int = STREAMS
+    function: Callable[[Item], Result], items: Sequence[Item], *, is_local: bool
 ) -> Iterator[Result]:
-    """An engine of threads."""
+    """An engine of threads; on local files more of them than processors wait for each other."""
+    streams = len(os.sched_getaffinity(0)) if is_local else _STREAMS
     with ThreadPoolExecutor(streams) as pool:
         yield from _take_in_order(
             (pool.submit(function, item) for item in items), streams, lambda each: each.result()

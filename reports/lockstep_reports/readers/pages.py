@@ -78,7 +78,10 @@ class RowSource(Protocol):
         """The pages, one a rank."""
 
     def survey(self) -> Iterator[Rows]:
-        """Of each page all rows; fields beside step, flags and phase_seconds may lack."""
+        """Of each page all rows; fields beside step and flags may lack.
+
+        Phases are there where a device times only some of the steps.
+        """
 
     def parts(self, question: Question) -> Iterator[tuple[Sequence[Page], Part]]:
         """The fields of all pages, in parts of some pages each."""
@@ -110,12 +113,12 @@ class _Survey:
     """Which steps there are, and which of them a device timed, over all ranks.
 
     Attributes:
-        every: numbers of all steps; ``timed`` of those that a device timed, ``selected`` of these
-            and of those whose host's row tells more [steps].
+        every: numbers of all steps; ``timed`` of those that a device timed, and where devices
+            time only some ``selected`` of these and of those whose host's row tells more [steps].
         num_device: rows that a device timed, or is to; ``num_host`` that only the host timed.
     """
 
-    def __init__(self, sources: Sequence[RowSource]) -> None:
+    def __init__(self, sources: Sequence[RowSource], *, samples: bool) -> None:
         every, timed, selected = (dict[bytes, Integers]() for _ in range(3))
         self.num_device = self.num_host = 0
         last: Rows | None = None
@@ -129,7 +132,8 @@ class _Survey:
             _note(every, rows["step"])
             if on_device.any():
                 _note(timed, rows["step"][on_device])
-            _note(selected, rows["step"][_is_selected(rows)])
+            if samples:
+                _note(selected, rows["step"][_is_selected(rows)])
         self.every, self.timed, self.selected = map(_union, (every, timed, selected))
 
 
@@ -171,15 +175,15 @@ def join(
     """
     pages = sorted(chain.from_iterable(s.pages for s in sources), key=lambda p: p.identity["rank"])
     _check_same_world(pages)
-    survey = _Survey(sources)
-    is_sampled = any(page.periodic.get("device_stride") for page in pages)
+    samples = is_sampled(pages)
+    survey = _Survey(sources, samples=samples)
     # That of most rows, where not only some are timed: a few damaged flags turn no report over.
-    is_timed = is_sampled or survey.num_device >= survey.num_host
+    is_timed = samples or survey.num_device >= survey.num_host
     clock: Clock = "device" if len(survey.timed) and is_timed else "host"
     numbers, represented, by_host = survey.every, None, np.zeros(0, dtype=np.int64)
     if clock == "device":
         notes.append(_clock_note(pages, survey))
-        if is_sampled:
+        if samples:
             numbers, represented, by_host = _select_timed(survey)
     judged = _newest_numbers(numbers, len(pages), max_cells, notes)
     represented = None if represented is None else represented[-len(judged) :]
@@ -194,6 +198,11 @@ def join(
     notes += join_plugin(pages, matrices)
     steps = _build(pages, numbers, matrices, clock, notes)
     return as_shared(replace(steps, represented=represented)), tuple(pages)
+
+
+def is_sampled(pages: Sequence[Page]) -> bool:
+    """Whether devices time only some of the steps."""
+    return any(page.periodic.get("device_stride") for page in pages)
 
 
 def _build(

@@ -192,19 +192,14 @@ DESCRIPTION_OPTIONS = _texts(
     gpu_model="Model of the GPUs; by default the driver's.",
     currency="ISO 4217 code of the price.",
 ) | {
-    "deadline_time": click.option(
-        "--deadline",
-        "deadline_time",
+    "deadline_time": click.option("--deadline", "deadline_time",
         type=Parsed("time", _read_time),
-        help="When it must be done, such as 2026-12-01T06:00+01:00.",
-    ),
+        help="When it must be done, such as 2026-12-01T06:00+01:00."),
     "declared_tokens": click.option(
-        "--declared-tokens", type=click.IntRange(1), help="Tokens to be trained on."
-    ),
+        "--declared-tokens", type=click.IntRange(1), help="Tokens to be trained on."),
     "price_per_gpu_hour": click.option(
-        "--price-per-gpu-hour", type=FiniteRange(0), help="Price of one GPU for one hour."
-    ),
-}
+        "--price-per-gpu-hour", type=FiniteRange(0), help="Price of one GPU for one hour."),
+}  # fmt: skip
 """Options that only describe the job; they become fields of its events."""
 LEDGER_OPTIONS = {
     "ledger": click.option("--ledger", metavar="URL", default="", envvar="LOCKSTEP_LEDGER",

@@ -169,7 +169,7 @@ IDENTITY = Section(
     _text("job_class", 64, "class or quality of service of the job, empty when unknown"),
     Field("launch_key", "I", "same on the ranks that one launcher of the node started together"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
-)
+)  # fmt: skip
 
 HEARTBEAT = Section(
     "heartbeat",
@@ -202,23 +202,14 @@ SLOT = Section(
     _by(CHECKPOINT_OUTCOMES, "checkpoints", "Q", "checkpoint attempts by outcome"),
     _by(COLLECTIVE_KINDS, "collectives", "Q", "collectives by kind"),
     _by(COLLECTIVE_KINDS, "collective_bytes", "Q", "bytes handed to collectives by kind"),
-    _by(
-        COLLECTIVE_KINDS,
-        "collective_seconds",
-        "d",
-        "exposed seconds from this rank's arrival to completion, by kind",
-    ),
+    _by(COLLECTIVE_KINDS, "collective_seconds", "d",
+        "exposed seconds from this rank's arrival to completion, by kind"),
     Field("step_seconds_sum", "d", "sum of the durations of steps"),
-    Field(
-        "step_buckets",
-        "Q",
-        "steps by duration: above the bound before, up to the bucket's own",
-        len(STEP_BUCKETS) + 1,
-        items=(*(str(bound) for bound in STEP_BUCKETS), "more"),
-    ),
+    Field("step_buckets", "Q", "steps by duration: above the bound before, up to the bucket's own",
+        len(STEP_BUCKETS) + 1, items=(*(str(bound) for bound in STEP_BUCKETS), "more")),
     Field("settled_steps", "Q", "rows whose seconds are in the totals: all before that number"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
-)
+)  # fmt: skip
 
 
 PERIODIC = Section(
@@ -257,12 +248,7 @@ PERIODIC = Section(
     Field("passed_over", "Q", "invalid checkpoints that a restore skipped"),
     Field("restore_requested", "q", "step that the last restore was to load", optional=True),
     Field("restored_step", "q", "step that it loaded, 0 for a fresh start", optional=True),
-    _by(
-        STEP_PHASES,
-        "rework_seconds",
-        "d",
-        "seconds of steps completed before, by phase",
-    ),
+    _by(STEP_PHASES, "rework_seconds", "d", "seconds of steps completed before, by phase"),
     _by(STEP_PHASES, "hang_seconds", "d", "seconds of steps that hung, by phase"),
     Field("fingerprints", "Q", "number taken; fingerprint n is at index n mod the array's length"),
     Field("fingerprint_step", "q", "step of each", FINGERPRINTS),
@@ -287,8 +273,7 @@ PERIODIC = Section(
             "Q",
             f"checkpoints by {writing} seconds: above the bound before, up to the bucket's own",
         )
-        for writing in ("blocking", "persisting")
-    ),
+        for writing in ("blocking", "persisting")),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th step is timed on the device", optional=True),
     Field("run_queue_seconds", "d", "the loop's waits for a core", optional=True),
@@ -303,7 +288,7 @@ PERIODIC = Section(
     Field("unphased_ratio", "d", "share of these steps that lies in no phase", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
     size=2048,
-)
+)  # fmt: skip
 
 EXTRAS = {
     "sequence_min": "tokens of the rank's shortest sequence",
@@ -314,7 +299,7 @@ EXTRAS = {
     "core_seconds": "these threads had a core since then",
     "stopped_seconds": "the process was stopped since the row before",
     "collection_seconds": "Python collected garbage since the row before",
-}
+}  # fmt: skip
 """Numbers that not every step has, with their meaning; the index in a row is that of the entry."""
 MAX_EXTRAS = 19
 

@@ -53,15 +53,11 @@ from lockstep_reports.verdict.verdict import Episode, EpisodeRecord, slow_name
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent, plural
 
 HEAT_MAPS = {
-    "lateness": (
-        "Who was late, step by step",
-        "Milliseconds by which each rank came later to the synchronisation than the earliest one.",
-    ),
-    "own": (
-        "Who was slower than usual, step by step",
-        "How much longer than its own median each worker took, in percent.",
-    ),
-}
+    "lateness": ("Who was late, step by step",
+        "Milliseconds by which each rank came later to the synchronisation than the earliest one."),
+    "own": ("Who was slower than usual, step by step",
+        "How much longer than its own median each worker took, in percent."),
+}  # fmt: skip
 """Title and hint of a heat map, by what it shows."""
 # What a curve of step times can prove depends on whose times they are.
 STEP_HINTS = {

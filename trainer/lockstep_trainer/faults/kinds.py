@@ -230,16 +230,14 @@ def _preempt_job(_fault: Fault, _target: Target) -> None:
 
 
 SIGNAL_KINDS = (
-    Kind(
-        name="stop",
+    Kind(name="stop",
         in_step=act_before_step(_stop),
         # Below 100 ms the waking process could be done before the rank has stopped.
-        values=(Value(name="duration", low=0.1, high=3600, default=5, sort="duration"),),
-    ),
+        values=(Value(name="duration", low=0.1, high=3600, default=5, sort="duration"),)),
     Kind(name="kill", in_step=act_before_step(lambda *_: os.kill(os.getpid(), signal.SIGKILL))),
     Kind(name="preempt", in_step=act_before_step(lambda *_: os.kill(os.getpid(), signal.SIGTERM))),
     Kind(name="preempt-job", in_step=act_before_step(_preempt_job)),
-)
+)  # fmt: skip
 
 
 _MISSING = Path("/nowhere/data/shard-00017.bin")
@@ -273,16 +271,14 @@ def _hang_at_exit(fault: Fault, _target: Target) -> None:
 
 _DURATION = Value(name="duration", low=0.1, high=3600, default=60, sort="duration")
 END_KINDS = (
-    Kind(
-        name="raise",
+    Kind(name="raise",
         in_step=act_before_step(_raise),
-        values=(Value(name="linger", low=0, high=3600, default=0, sort="duration"),),
-    ),
+        values=(Value(name="linger", low=0, high=3600, default=0, sort="duration"),)),
     Kind(name="segfault", in_step=act_before_step(lambda *_: os.kill(os.getpid(), signal.SIGSEGV))),
     Kind(name="missing-data", in_step=act_before_step(_read_missing_data)),
     Kind(name="exit-crash", in_step=act_before_step(_crash_at_exit)),
     Kind(name="exit-hang", in_step=act_before_step(_hang_at_exit), values=(_DURATION,)),
-)
+)  # fmt: skip
 
 
 _MAX_RANKS = 1_000_000

@@ -1,5 +1,6 @@
 /* The module lockstep._native: the recorder, and what torch calls in an ordinary step. */
 #include "recorder.h"
+#include "type_tables.h"
 
 #define NAME(name) PyObject *name_##name;
 NAMES(NAME)
@@ -11,7 +12,13 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
     return *type == NULL ? -1 : PyModule_AddType(module, *type);
 }
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = -1};
+static PyMethodDef functions[] = {
+    {"write_stacks_at", write_stacks_at, METH_VARARGS, NULL},
+    END_OF_METHODS,
+};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = -1, .m_methods = functions,
+};
 
 PyMODINIT_FUNC PyInit__native(void)
 {

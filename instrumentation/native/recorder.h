@@ -161,6 +161,9 @@ int64_t read_run_queue(int descriptor, int64_t *core_ns);
 void take_stops(StepRecorder *recorder, Row *row);
 PyObject *recorder_watch_stops(StepRecorder *recorder, PyObject *unused);
 void recorder_release_stops(StepRecorder *recorder);
+bool start_thread(void *(*run)(void *), void *argument);
+
+PyObject *write_stacks_at(PyObject *module, PyObject *arguments); /* stacks.c */
 
 PyObject *new_phase_hook(StepRecorder *recorder, int code); /* phase_hook.c */
 PyObject *end_gradient_wait(PyObject *wait);                /* ddp.c */

@@ -83,7 +83,7 @@ static void *run_thread(void *clock)
 }
 
 /* Starts a thread that no signal of the process interrupts; false where there is none. */
-static bool start_thread(StopClock *clock)
+bool start_thread(void *(*run)(void *), void *argument)
 {
     pthread_t thread;
     pthread_attr_t attributes;
@@ -94,7 +94,7 @@ static bool start_thread(StopClock *clock)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool is_started = pthread_create(&thread, &attributes, run_thread, clock) == 0;
+    bool is_started = pthread_create(&thread, &attributes, run, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return is_started;
@@ -106,7 +106,7 @@ PyObject *recorder_watch_stops(StepRecorder *recorder, PyObject *unused)
     StopClock *clock = recorder->stops == NULL ? calloc(1, sizeof *clock) : NULL;
     if (clock != NULL) {
         clock->num_owners = THREAD_AND_RECORDER;
-        if (start_thread(clock))
+        if (start_thread(run_thread, clock))
             recorder->stops = clock;
         else
             free(clock);

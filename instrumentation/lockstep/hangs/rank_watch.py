@@ -1,14 +1,15 @@
 """Hang watch of a rank: writes its stacks next to the page when no step ends.
 
-faulthandler's thread of C writes the stacks. It needs no lock of the interpreter, so a thread that
-holds the GIL for good does not stop it, and it sleeps in the kernel until its time has come. The
-launcher fetches the Flight Recorder from outside, from torch's worker server on a private socket:
+A thread of C has faulthandler write the stacks. It needs no lock of the interpreter, so a thread
+that holds the GIL for good does not stop it, and it sleeps until its time has come. The launcher
+fetches the Flight Recorder from outside, from torch's worker server on a private socket:
 see ``lockstep.hangs.node_watch``.
 """
 
 import faulthandler
 import logging
 import os
+import signal
 import statistics
 import sys
 import threading
@@ -22,6 +23,7 @@ from typing import Any
 
 from lockstep.guard import Parts
 from lockstep.hangs.worker_server import shut_down, start_worker_server
+from lockstep.recorder.native import compiled
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_outcomes.progress.hangs import (
     HangTimeouts,
@@ -115,8 +117,8 @@ _MEDIAN_STEPS = 64
 class HangWatch:
     """Keeps faulthandler's timer ahead of the steps, and torch's worker server open.
 
-    Python has one such timer a process: a loop that uses ``faulthandler.dump_traceback_later``
-    itself should turn this watch off (``LOCKSTEP_HANG_TIMEOUT=0s``).
+    There is one such timer a process. Without the recorder in C it is faulthandler's own: a loop
+    that uses that itself should turn this watch off (``LOCKSTEP_HANG_TIMEOUT=0s``).
 
     Args:
         timeouts: user's time-outs, see ``hang_limit_seconds``; one of 0 in steps turns it off.
@@ -143,6 +145,8 @@ class HangWatch:
         self._armed_seconds = 0.0
         self._path = page.with_suffix(STACKS_SUFFIX)
         self._file: TextIOWrapper | None = None
+        self._write_at = getattr(compiled, "write_stacks_at", None)
+        self._signal: int | None = None
         self._pid = os.getpid()
         self._socket = socket_path(page)
         self._server = self._start_server(parts or Parts()) if timeout_seconds else None
@@ -198,9 +202,23 @@ class HangWatch:
         if os.fstat(self._file.fileno()).st_size > _MAX_STACKS_BYTES:
             self._cancel()
             return
-        faulthandler.dump_traceback_later(self._armed_seconds, file=self._file)
+        self.write_later()
+
+    def write_later(self) -> None:
+        """Has the stacks written when the armed time has passed from now."""
+        assert self._file is not None
+        if self._signal is None and self._write_at and (number := _free_signal()):
+            faulthandler.register(number, file=self._file)
+            self._signal = number
+        due_ns = time.monotonic_ns() + int(self._armed_seconds * 1e9)
+        if not self._write_at or not self._signal or not self._write_at(due_ns, self._signal):
+            faulthandler.dump_traceback_later(self._armed_seconds, file=self._file)
 
     def _cancel(self) -> None:
+        if self._write_at and self._signal:
+            self._write_at(0, self._signal)
+            faulthandler.unregister(self._signal)
+            self._signal = None
         if self._armed_seconds:
             faulthandler.cancel_dump_traceback_later()
 
@@ -223,12 +241,18 @@ class HangWatch:
             self._server = None
 
 
+def _free_signal() -> int | None:
+    """A signal that nobody in this process uses; no other process sends it."""
+    numbers = range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
+    return next((n for n in numbers if signal.getsignal(n) == signal.SIG_DFL), None)
+
+
 def _arm_around_fork(watch: HangWatch | None, *, armed: bool) -> None:
     """Cancels the timer before a fork and arms it after, in the parent."""
     # A child that inherits the timer waits for its thread, which a fork does not copy.
     if watch is None or not watch._armed_seconds or watch._file is None:  # noqa: SLF001  # its own module
         return
     if armed:
-        faulthandler.dump_traceback_later(watch._armed_seconds, file=watch._file)  # noqa: SLF001  # its own module
+        watch.write_later()
     else:
         faulthandler.cancel_dump_traceback_later()

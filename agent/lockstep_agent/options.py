@@ -114,13 +114,7 @@ def check_archive(value: str) -> str:
     return value
 
 
-def option(
-    default: Any,
-    help_text: str,
-    metavar: str | None = None,
-    /,
-    **settings: Any,
-) -> Any:
+def option(default: Any, help_text: str, metavar: str | None = None, /, **settings: Any) -> Any:
     """A field with its default, or what gives it, and with the option that sets it.
 
     Args:
@@ -209,8 +203,7 @@ class Options:
         "Time between scrapes: the window for minimum, mean and maximum.", 1.0, MAX_SCRAPE_SECONDS,
         flag="--scrape-interval", envvar="LOCKSTEP_SCRAPE_INTERVAL")  # fmt: skip
     linger_seconds: float | None = duration(
-        None,
-        "How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]",
+        None, "How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]"
     )
     hang_timeout_seconds: float = duration(HANG_TIMEOUT_SECONDS,
         "Time without progress after which a rank hangs, at least 20 median steps; "

@@ -49,9 +49,7 @@ TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
 # Windows are of minutes to weeks; a sample of a slice covers a minute too.
 _OBJECTIVE_SECONDS = 60
 SLICES = Area(
-    name="slices",
-    every_seconds=_OBJECTIVE_SECONDS,
-    records=RECORDED[_SLICES_FROM:_OBJECTIVES_FROM],
+    name="slices", every_seconds=_OBJECTIVE_SECONDS, records=RECORDED[_SLICES_FROM:_OBJECTIVES_FROM]
 )
 OBJECTIVES = Area(
     name="objectives", every_seconds=_OBJECTIVE_SECONDS, records=RECORDED[_OBJECTIVES_FROM:]

@@ -378,10 +378,7 @@ def generate(
 
 def _warn_of_relative_links(delivery: Delivery) -> None:
     """Says which addresses are missing: a mail or a chat has no page that a link is relative to."""
-    bases = {
-        "--runbook-base": delivery.runbook_base,
-        "--dashboard-base": delivery.dashboard_base,
-    }
+    bases = {"--runbook-base": delivery.runbook_base, "--dashboard-base": delivery.dashboard_base}
     relative = [flag for flag, base in bases.items() if not base.startswith(_ABSOLUTE)]
     if relative:
         click.echo(

@@ -34,10 +34,7 @@ def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Pa
     states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
     dcp.load(states, checkpoint_id=folder / str(max(steps)))
     set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=states["model"],
-        optim_state_dict=states["optimizer"],
+        model, optimizer, model_state_dict=states["model"], optim_state_dict=states["optimizer"]
     )
     return max(steps)
 

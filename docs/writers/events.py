@@ -23,11 +23,7 @@ from lockstep_records.events.kinds import (
     EventKind,
 )
 
-_TEXT = {
-    "type": "string",
-    "maxLength": MAX_TEXT,
-    "pattern": f"^[^{UNFIT}]*$",
-}
+_TEXT = {"type": "string", "maxLength": MAX_TEXT, "pattern": f"^[^{UNFIT}]*$"}
 _TYPES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "integer": {"type": "integer"},

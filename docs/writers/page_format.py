@@ -79,10 +79,7 @@ from byte {launches.COMMUNICATORS_OFFSET} and a ring of the newest collectives f
 
 def _table(section: Section) -> list[str]:
     lines = [f"## {section.name}\n", section.help + "\n"]
-    lines += [
-        "| field | offset | code | meaning |",
-        "| --- | --- | --- | --- |",
-    ]
+    lines += ["| field | offset | code | meaning |", "| --- | --- | --- | --- |"]
     for field in section.fields:
         code = f"{field.count} {field.code}" if field.count > 1 else field.code
         optional = "?" if field.optional else ""

@@ -53,12 +53,7 @@ MEASURES = (
         id="M4",
         what="GPU utilisation",
         target="above 80 %, sustained",
-        series=(
-            gpu.GPU_SM_ACTIVE,
-            gpu.GPU_TENSOR_ACTIVE,
-            gpu.GPU_UTILIZATION,
-            recorded.MFU,
-        ),
+        series=(gpu.GPU_SM_ACTIVE, gpu.GPU_TENSOR_ACTIVE, gpu.GPU_UTILIZATION, recorded.MFU),
         also=("TrainGpusIdle",),
     ),
     Measure(
@@ -84,12 +79,7 @@ MEASURES = (
         id="M8",
         what="network throughput against line rate",
         target="slices at 0.8 of the job's best hour",
-        series=(
-            fabric.PORT_BYTES,
-            fabric.PORT_RATE,
-            fabric.NET_BYTES,
-            training.BUS_RATE,
-        ),
+        series=(fabric.PORT_BYTES, fabric.PORT_RATE, fabric.NET_BYTES, training.BUS_RATE),
         also=("TrainPortFault", "TrainPacketsLost", "ClusterLosing"),
     ),
     Measure(
@@ -135,11 +125,7 @@ MEASURES = (
         id="M14",
         what="waste by cause",
         target="90 % of the time moves the job on",
-        series=(
-            ledger.GPU_SECONDS,
-            recorded.GOODPUT_BY_STATE,
-            recorded.STRAGGLER_WAIT,
-        ),
+        series=(ledger.GPU_SECONDS, recorded.GOODPUT_BY_STATE, recorded.STRAGGLER_WAIT),
         also=("TrainDataStarved",),
     ),
     Measure(
@@ -187,10 +173,7 @@ FAILURES = (
         what="straggler",
         sign="lateness of a rank or node in its group",
         series=(training.PHASE_SECONDS, recorded.LATENESS_RATIO, recorded.EXCESS),
-        deadlines={
-            "JobLosing": 60,
-            "TrainStraggler": 300,
-        },
+        deadlines={"JobLosing": 60, "TrainStraggler": 300},
         misses={},
     ),
     Failure(
@@ -242,11 +225,7 @@ FAILURES = (
         id="F8",
         what="resource contention",
         sign="pressure and throttling of a job on a node that harm it",
-        series=(
-            host.JOB_PRESSURE_SECONDS,
-            host.JOB_THROTTLED_SECONDS,
-            training.RUN_QUEUE_SECONDS,
-        ),
+        series=(host.JOB_PRESSURE_SECONDS, host.JOB_THROTTLED_SECONDS, training.RUN_QUEUE_SECONDS),
         deadlines={"TrainContention": 300},
         misses={},
     ),

@@ -96,9 +96,7 @@ def with_native_histograms(config: Mapping[str, Any]) -> dict[str, Any]:
 def render_scrapes(windows: ScrapeWindows) -> dict[str, str]:
     """The text of every file in ``deploy/`` that follows from the scrape interval, by its path."""
     prometheus = prometheus_config(
-        windows,
-        alertmanager="127.0.0.1:9093",
-        prometheus="127.0.0.1:9090",
+        windows, alertmanager="127.0.0.1:9093", prometheus="127.0.0.1:9090"
     )
     native = with_native_histograms(prometheus)
     return {

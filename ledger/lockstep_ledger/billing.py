@@ -304,10 +304,7 @@ def judge_budgets(
     ``forecast`` goes on as the month did so far, ``recent_forecast`` as the last seven days did;
     both are None once the month is over. Days with 23 or 25 hours count as long as they are.
     """
-    left, elapsed = (
-        end_of(period.last, period.zone) - period.end,
-        period.end - period.begin,
-    )
+    left, elapsed = (end_of(period.last, period.zone) - period.end, period.end - period.begin)
     spent, lately = _sum_by_payer(lines), _sum_by_payer(recent)
     rows = sorted(card.budgets, key=lambda row: row.begin)
     newest = {(row.project, row.currency): row for row in rows if row.begin <= period.first}

@@ -45,10 +45,7 @@ class Prometheus:
     """
 
     def __init__(
-        self,
-        url: str,
-        timeout_seconds: float = 30.0,
-        transport: httpx.BaseTransport | None = None,
+        self, url: str, timeout_seconds: float = 30.0, transport: httpx.BaseTransport | None = None
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise PrometheusError(f"address {url!r} must begin with http:// or https://")

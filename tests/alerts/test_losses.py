@@ -141,8 +141,7 @@ def test_a_node_carried_what_ran_when_its_agent_was_last_seen_however_briefly(
 
 
 @pytest.mark.parametrize(
-    ("standing", "forward", "phase"),
-    [(0, 3, "forward"), (1, 3, "backward"), (1, 5, "forward")],
+    ("standing", "forward", "phase"), [(0, 3, "forward"), (1, 3, "backward"), (1, 5, "forward")]
 )
 def test_the_phase_of_a_page_stands_until_another_takes_several_times_as_long(
     standing: int, forward: float, phase: str, tmp_path: Path

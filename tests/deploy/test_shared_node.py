@@ -18,10 +18,7 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 TMPFILES = Path(__file__).parents[2] / "deploy" / "systemd" / "lockstep-agent.tmpfiles"
 ALICE, BOB, AGENT, GROUP = 64_001, 64_002, 64_003, 64_010
 
-pytestmark = [
-    as_root,
-    pytest.mark.timeout(60),
-]
+pytestmark = [as_root, pytest.mark.timeout(60)]
 
 
 @pytest.fixture(name="root")

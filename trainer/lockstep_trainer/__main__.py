@@ -35,10 +35,7 @@ def run_rank(**flags: Any) -> None:
         # Twice: the true world decides which startup faults concern this rank.
         world = _read_world(apply_startup_faults(config, _read_world(os.environ)))
         check_run(
-            config,
-            world_size=world.size,
-            attempt=world.attempt,
-            checksums=world.local_rank == 0,
+            config, world_size=world.size, attempt=world.attempt, checksums=world.local_rank == 0
         )
     summary = _train_or_exit(config, world)
     if summary.stopped_after is not None:

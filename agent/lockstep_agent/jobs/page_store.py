@@ -47,10 +47,7 @@ class JobGuard:
         self._skipped.setdefault(collector, 0)
 
     def run(
-        self,
-        collector: str,
-        job: "JobSnapshot",
-        work: Callable[["JobSnapshot"], Iterable[_Result]],
+        self, collector: str, job: "JobSnapshot", work: Callable[["JobSnapshot"], Iterable[_Result]]
     ) -> tuple[_Result, ...]:
         """Results for one job, all or none."""
         try:

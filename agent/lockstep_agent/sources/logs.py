@@ -57,10 +57,7 @@ class Ring:
     """
 
     def __init__(
-        self,
-        path: Path,
-        position: Position,
-        read_record: Callable[[int, int], bytes] = os.read,
+        self, path: Path, position: Position, read_record: Callable[[int, int], bytes] = os.read
     ) -> None:
         self._path, self._read_record = path, read_record
         self._descriptor: int | None = None

@@ -15,15 +15,7 @@ from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.judge import health_of
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.access_control import AccessControl
-from lockstep_cli.small_server import (
-    HTML,
-    JSON,
-    PLAIN,
-    Answer,
-    Request,
-    SmallHandler,
-    SmallServer,
-)
+from lockstep_cli.small_server import HTML, JSON, PLAIN, Answer, Request, SmallHandler, SmallServer
 
 _INDEX = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>lockstep agent</title>

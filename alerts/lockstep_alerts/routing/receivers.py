@@ -239,11 +239,7 @@ KINDS = {
         key="opsgenie_configs",
         required=("api_key_file",),
         optional=("api_url",),
-        content=lambda use: {
-            "message": _SUMMARIES,
-            "description": _TEXT,
-            "priority": use.priority,
-        },
+        content=lambda use: {"message": _SUMMARIES, "description": _TEXT, "priority": use.priority},
         read={"api_url": _url},
     ),
     "slack": Kind(

@@ -52,10 +52,7 @@ def up_command(
         name.removesuffix("_port"): port for name, port in ports.items() if port is not None
     }
     options = servers.StackOptions(
-        folder=folder,
-        targets=targets,
-        group_interval=group_interval,
-        ports=chosen_ports,
+        folder=folder, targets=targets, group_interval=group_interval, ports=chosen_ports
     )
     state = servers.up(options, read_spec(one_machine_spec_path(), interval))
     _show(state, dict.fromkeys(state, "ready"))

@@ -34,13 +34,7 @@ PHASES = ("loader", "forward", "backward")
               show_default=True,
               help="Folder of report, boards, pages and logs; emptied first.")  # fmt: skip
 def demo(
-    *,
-    slow: str,
-    phase: str,
-    ranks: int,
-    interval_seconds: float,
-    seed: int | None,
-    out: Path,
+    *, slow: str, phase: str, ranks: int, interval_seconds: float, seed: int | None, out: Path
 ) -> int:
     """Train on this machine, slow one rank down, and check page, verdict and report.
 

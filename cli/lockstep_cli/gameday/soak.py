@@ -94,10 +94,7 @@ def _row(seconds: float, ranks: int, strategy: str) -> Row:
 
 
 def _watch(
-    scene: Scene,
-    seconds: float,
-    over: threading.Event,
-    samples: list[dict[str, dict[str, float]]],
+    scene: Scene, seconds: float, over: threading.Event, samples: list[dict[str, dict[str, float]]]
 ) -> None:
     while not over.wait(seconds / _SAMPLES):
         with suppress(OSError, LookupError, ValueError):

@@ -254,12 +254,7 @@ _HEADERS = {
 @click.option("--scrape-interval", "scrape_seconds", type=DurationRange(0.1),
               help="Scrape interval of the data source; asked of it by default.")  # fmt: skip
 def serve(
-    *,
-    url: str,
-    listen: str,
-    refresh_seconds: float,
-    concurrency: int,
-    scrape_seconds: float | None,
+    *, url: str, listen: str, refresh_seconds: float, concurrency: int, scrape_seconds: float | None
 ) -> None:
     """Serve all boards as pages that refresh, with drop-downs for variables and time."""
     with bad_input():

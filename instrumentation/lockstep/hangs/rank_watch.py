@@ -188,10 +188,7 @@ class HangWatch:
             return
         median = statistics.median(self.steps_ns) / 1e9 if self.steps_ns else None
         limit = hang_limit_seconds(
-            median,
-            self._timeout_seconds,
-            self._pause_timeout_seconds,
-            is_pause=not self.steps_ns,
+            median, self._timeout_seconds, self._pause_timeout_seconds, is_pause=not self.steps_ns
         )
         # The first step ends the time of a pause, which is long.
         self.rearm_ns = now_ns + int(limit / _ARMS_PER_LIMIT * 1e9) if self.steps_ns else now_ns

@@ -86,10 +86,7 @@ class PeriodicStats:
     """
 
     def __init__(
-        self,
-        page: PageWriter,
-        no_step_timeout_seconds: float = 300.0,
-        parts: Parts | None = None,
+        self, page: PageWriter, no_step_timeout_seconds: float = 300.0, parts: Parts | None = None
     ) -> None:
         self._page, self.slots = page, page.periodic
         self._parts = parts = parts or Parts()

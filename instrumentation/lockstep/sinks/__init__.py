@@ -22,9 +22,7 @@ def sinks_of(summary_to: tuple[str, ...], job: Path) -> tuple[Child, ...]:
         arguments = ("-m", "lockstep.sinks.summary", sink, target, str(job))
         children.append(
             Child(
-                name=f"the summary to {sink}",
-                arguments=arguments,
-                timeout_seconds=_TIMEOUT_SECONDS,
+                name=f"the summary to {sink}", arguments=arguments, timeout_seconds=_TIMEOUT_SECONDS
             )
         )
     return tuple(children)

@@ -175,9 +175,7 @@ def convert(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
     """The spans as objects of opentelemetry-sdk."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415  # an extra
     from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415  # an extra
-    from opentelemetry.sdk.util.instrumentation import (  # noqa: PLC0415  # an extra
-        InstrumentationScope,
-    )
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415  # an extra
     from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags  # noqa: PLC0415  # an extra
 
     def context(trace_id: str, span_id: str) -> SpanContext:
@@ -208,9 +206,7 @@ def convert(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
 
 def main(job: Path, cluster: str, every_seconds: float = _EVERY_SECONDS) -> None:
     """Exports until the job is over."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  # an extra
-        OTLPSpanExporter,
-    )
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # an extra
 
     spans = JobSpans(job=job, trace=trace_of(job.name), cluster=cluster)
     outbox = Outbox(OTLPSpanExporter())

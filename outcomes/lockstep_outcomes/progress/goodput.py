@@ -190,11 +190,7 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[vocabulary.Go
     if page.is_of_plugin:
         spent["productive"], spent["other"] = spent["other"], 0
     losses: tuple[tuple[vocabulary.GoodputState, tuple[str, ...]], ...]
-    losses = (
-        ("hang", STEP_PHASES),
-        ("rework", REWORK_PHASES),
-        ("host_bound", HOST_BOUND_PHASES),
-    )
+    losses = (("hang", STEP_PHASES), ("rework", REWORK_PHASES), ("host_bound", HOST_BOUND_PHASES))
     for loss, phases in losses:
         lost_seconds = page.periodic[f"{loss}_seconds"]
         for phase in phases:

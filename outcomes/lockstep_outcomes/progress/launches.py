@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lockstep_outcomes.progress.launch_finding import Kind, LateRank, LaunchFinding, Why, name_ranks
-from lockstep_outcomes.progress.missing import (
-    WAITING,
-    Launched,
-    RankState,
-    find_missing,
-)
+from lockstep_outcomes.progress.missing import WAITING, Launched, RankState, find_missing
 from lockstep_records.nccl.ras_answer import (
     Absence,
     Answer,

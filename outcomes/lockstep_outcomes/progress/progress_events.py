@@ -11,12 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_catalogue.vocabulary import (
-    ENDED_PHASES,
-    PAUSE_PHASES,
-    PHASE_STATES,
-    GoodputState,
-)
+from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES, PHASE_STATES, GoodputState
 from lockstep_outcomes.progress.goodput import goodput_ns
 from lockstep_outcomes.progress.hangs import Hang, is_count
 from lockstep_outcomes.progress.missing import (
@@ -234,11 +229,7 @@ class Moments:
 class ProgressEvents:
     """Compares the pages of each poll with those of the poll before."""
 
-    def __init__(
-        self,
-        job_id: str,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, job_id: str, clock: Callable[[], float] = time.time) -> None:
         self._job_id, self._clock = job_id, clock
         self._checkpoints: dict[int, int] = {}
         self._resumed: set[int] = set()

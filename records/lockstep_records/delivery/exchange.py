@@ -102,12 +102,7 @@ class Server:
     """
 
     def __init__(
-        self,
-        url: str,
-        product: str,
-        *,
-        token_file: Path | None = None,
-        ca_file: Path | None = None,
+        self, url: str, product: str, *, token_file: Path | None = None, ca_file: Path | None = None
     ) -> None:
         try:
             parts = urlsplit(url)

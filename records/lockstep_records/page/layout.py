@@ -13,14 +13,7 @@ What moves a field takes the next version, and pages of other versions are refus
 import struct
 from dataclasses import dataclass
 
-from lockstep_catalogue.labels import (
-    ANOMALY,
-    KIND,
-    RESTORE_OUTCOME,
-    STEP_PHASES,
-    TROUBLE,
-    WHERE,
-)
+from lockstep_catalogue.labels import ANOMALY, KIND, RESTORE_OUTCOME, STEP_PHASES, TROUBLE, WHERE
 from lockstep_catalogue.training import CHECKPOINT_SECONDS, PART, STEP_SECONDS
 
 

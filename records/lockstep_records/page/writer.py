@@ -271,12 +271,7 @@ class PageWriter:
     """
 
     def __init__(
-        self,
-        path: Path,
-        identity: RankIdentity,
-        rows: int = DEFAULT_ROWS,
-        *,
-        locks: bool = True,
+        self, path: Path, identity: RankIdentity, rows: int = DEFAULT_ROWS, *, locks: bool = True
     ) -> None:
         if not 1 <= rows <= MAX_ROWS:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")

@@ -406,10 +406,7 @@ def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:
 
 
 def _publish(
-    analysis: StepAnalysis,
-    finding: Finding,
-    signs: Sequence[Sign],
-    what_if: WhatIfFigures | None,
+    analysis: StepAnalysis, finding: Finding, signs: Sequence[Sign], what_if: WhatIfFigures | None
 ) -> published.StepsReport:
     steps, log, alignment = analysis.steps, analysis.recording.collectives, analysis.alignment
     report = published.StepsReport(

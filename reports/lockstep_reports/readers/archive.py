@@ -27,10 +27,7 @@ from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.archive_nodes import NodeRead, NodeReader, NodeRows, Survey
 from lockstep_reports.readers.engine import Engine, run_here
 from lockstep_reports.readers.jobs import read_job
-from lockstep_reports.readers.page_rows import (
-    Part,
-    Question,
-)
+from lockstep_reports.readers.page_rows import Part, Question
 from lockstep_reports.readers.pages import (
     MAX_OPERATIONS,
     NoStepsError,

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from lockstep_records.archive.manifest import Stretch
 from lockstep_records.archive.reader import ArchiveError, JobArchive
-from lockstep_records.archive.tables import (
-    GROUP_ROWS,
-    NANOSECOND,
-    column_names,
-    nanoseconds_name,
-)
+from lockstep_records.archive.tables import GROUP_ROWS, NANOSECOND, column_names, nanoseconds_name
 from lockstep_records.page.layout import EXTRAS, ROW
 from lockstep_records.page.reader import Page
 from lockstep_reports.arrays import Integers

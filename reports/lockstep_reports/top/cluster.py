@@ -12,16 +12,7 @@ from rich.text import Text
 
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.foreign import ALERT_NAME, ALERT_SEVERITY, ALERT_STATE, ALERTS
-from lockstep_catalogue.labels import (
-    CLUSTER,
-    JOB_ID,
-    NODE,
-    PHASE,
-    PP,
-    PROJECT,
-    QUEUE,
-    RANK,
-)
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, PROJECT, QUEUE, RANK
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.metric import Label, Series
 from lockstep_catalogue.promql import by, eq, has, names, select

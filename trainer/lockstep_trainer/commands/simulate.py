@@ -36,11 +36,7 @@ def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **fl
         job_id = check_job_id(job_id or new_job_id())
         click.echo(f"lockstep: simulating {simulation.ranks} ranks as job {job_id}", err=True)
         result = write_pages.simulate(
-            simulation,
-            root=root or find_root(),
-            job_id=job_id,
-            cluster=cluster,
-            project=project,
+            simulation, root=root or find_root(), job_id=job_id, cluster=cluster, project=project
         )
     click.echo(
         f"lockstep: {result.rank_steps} rows in {result.folder}, "

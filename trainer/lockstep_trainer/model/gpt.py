@@ -121,9 +121,7 @@ class Block(nn.Module):
 
 def _two_layers(width: int) -> nn.Module:
     return nn.Sequential(
-        nn.Linear(width, 4 * width, bias=False),
-        nn.GELU(),
-        nn.Linear(4 * width, width, bias=False),
+        nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False)
     )
 
 

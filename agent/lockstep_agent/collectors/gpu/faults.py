@@ -42,10 +42,7 @@ _ACTIONS = {
     ids.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "bus_reset",
     ids.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: "system_reboot",
 }
-_RETIRED = {
-    "single_bit": ids.NVML_FI_DEV_RETIRED_SBE,
-    "double_bit": ids.NVML_FI_DEV_RETIRED_DBE,
-}
+_RETIRED = {"single_bit": ids.NVML_FI_DEV_RETIRED_SBE, "double_bit": ids.NVML_FI_DEV_RETIRED_DBE}
 _RETIRED_PENDING = ids.NVML_FI_DEV_RETIRED_PENDING
 _MAX_WAITING = 1000
 

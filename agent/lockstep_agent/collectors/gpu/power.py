@@ -13,7 +13,7 @@ _ENERGY = (ids.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0)
 _MEMORY_TEMPERATURE = (ids.NVML_FI_DEV_MEMORY_TEMP, 0)
 # the average is over one second on Ampere (not GA100) and newer, and instantaneous on older GPUs
 _OTHER_POWER = {
-    (ids.NVML_FI_DEV_POWER_AVERAGE, ids.NVML_POWER_SCOPE_GPU): metrics.GPU_POWER_AVERAGE,
+    (ids.NVML_FI_DEV_POWER_AVERAGE, ids.NVML_POWER_SCOPE_GPU): metrics.GPU_POWER_AVERAGE
 }
 _DOMAINS = {
     "graphics": ids.NVML_CLOCK_GRAPHICS,

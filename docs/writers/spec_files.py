@@ -5,6 +5,7 @@ and a section of every runbook.
 """
 
 import math
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from lockstep_catalogue.windows import ScrapeWindows
 DECLARED = ScrapeWindows(scrape_seconds={seconds})
 """What follows from the scrape interval."""
 QUEUE_WAIT_TARGETS = (
-{queue_wait})
+{queue_wait}
+)  # fmt: skip
 """Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
 PREEMPTION_GRACE_SECONDS = {grace}
 """What a preemption may cost beyond an interval of checkpoints."""
@@ -36,11 +38,13 @@ MIN_WAIT_RATIO = {min_wait:g}
 MAX_OTHER_RATIO = {max_other:g}
 """Share of the step in no marked phase from which on it may hide a slow rank."""
 SLO_GOALS = {{
-{goals}}}
+{goals}
+}}  # fmt: skip
 """Share of good events that is promised over 28 days, by objective that the ledger counts."""
 '''
 
 
+_INDENT = "    "
 _HEAD = (
     "# Written by `make generate` from alerts/slos.yaml and"
     " alerts/lockstep_alerts/stack/servers.py.\n"
@@ -71,20 +75,24 @@ def render() -> dict[Path, str]:
 def render_limits(spec: Spec) -> str:
     """The text of the catalogue's module of limits."""
     limits = spec.limits
-    waits = "".join(
-        f"    ({'math.inf' if math.isinf(each.up_to_gpus) else each.up_to_gpus}, "
-        f"{float(each.wait.seconds)}),\n"
+    waits = [
+        f"({'math.inf' if math.isinf(each.up_to_gpus) else each.up_to_gpus}, "
+        f"{float(each.wait.seconds)}),"
         for each in limits.queue_wait
-    )
-    goals = "".join(f'    "{x.slo}": {x.good_ratio:g},\n' for x in spec.objectives if x.slo in SLOS)
+    ]
+    goals = [f'"{x.slo}": {x.good_ratio:g},' for x in spec.objectives if x.slo in SLOS]
     return _LIMITS.format(
         seconds=spec.windows.scrape_seconds,
-        queue_wait=waits,
+        queue_wait=_fill(waits),
         grace=float(limits.preemption_grace.seconds),
         min_wait=limits.min_wait_ratio,
         max_other=limits.max_other_ratio,
-        goals=goals,
+        goals=_fill(goals),
     )
+
+
+def _fill(entries: list[str]) -> str:
+    return textwrap.fill(" ".join(entries), 100, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
 def with_native_histograms(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -143,9 +143,8 @@ def _has_value(each: object) -> bool:
 @click.option("--board", "names", multiple=True, help="Board, such as job; repeatable.")
 @click.option("--job-id", help="Job of the job board; the newest by default.")
 @click.option("--cluster", help="Cluster that is chosen; all clusters by default.")
-@click.option(
-    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
-)
+@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
+              help="Value of another variable.")  # fmt: skip
 @click.option("--range", "range_seconds", type=DurationRange(1), default="15m", show_default=True,
               help="Range of the queries, until now.")  # fmt: skip
 @click.option("--scrape-interval", "scrape_seconds", type=DurationRange(0.1), default="15s",

@@ -41,8 +41,7 @@ def follow_options(command: Command) -> Command:
     """Adds ``--url``, ``--token-file`` and ``--cluster`` of a feed."""
     cluster = click.option("--cluster", type=LABEL_VALUE, default="local", show_default=True,
         help="Name of the cluster.")  # fmt: skip
-    token = click.option(
-        "--token-file", type=FILE, help="File whose first line is a writer's token."
-    )
+    token = click.option("--token-file", type=FILE,
+        help="File whose first line is a writer's token.")  # fmt: skip
     url = click.option("--url", required=True, help="The ledger, such as http://127.0.0.1:9450.")
     return url(token(cluster(command)))

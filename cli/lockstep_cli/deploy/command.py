@@ -74,9 +74,8 @@ def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
     help="File system that is a fault where it is read-only; repeatable.",
 )
 @click.option("--slurm-conf", default="", help="Path of slurm.conf, where Slurm does not find it.")
-@click.option(
-    "--group", default="lockstep", show_default=True, help="Group that reads pages: the agent's."
-)
+@click.option("--group", default="lockstep", show_default=True,
+              help="Group that reads pages: the agent's.")  # fmt: skip
 @click.option("--targets", default="/etc/prometheus/lockstep-nodes.json", show_default=True,
               help="File of targets that Prometheus reads.")  # fmt: skip
 def deploy_slurm(

@@ -28,9 +28,8 @@ _DAYS = "3650"
 
 
 @click.command("access")
-@click.option(
-    "--secret", required=True, help="Name of the Secret, which is there and may be empty."
-)
+@click.option("--secret", required=True,
+              help="Name of the Secret, which is there and may be empty.")  # fmt: skip
 @click.option("--tokens-only", is_flag=True, help="Another program makes the certificate.")
 def deploy_access(*, secret: str, tokens_only: bool) -> None:
     """Add the tokens and the certificate that a Secret lacks; what it has stays."""

@@ -52,13 +52,11 @@ def _read_since(text: str) -> float:
     help="File that remembers where the last poll ended; one a cluster under $STATE_DIRECTORY or"
     " ~/.local/state by default.",
 )
-@click.option(
-    "--partition", "partitions", multiple=True, help="Only jobs of this partition; repeatable."
-)
+@click.option("--partition", "partitions", multiple=True,
+              help="Only jobs of this partition; repeatable.")  # fmt: skip
 @click.option("--cpu-jobs", is_flag=True, help="Jobs that ask for no GPU too.")
-@click.option(
-    "--rounds", type=click.IntRange(1), help="Runs of sacct that succeed; unlimited by default."
-)
+@click.option("--rounds", type=click.IntRange(1),
+              help="Runs of sacct that succeed; unlimited by default.")  # fmt: skip
 def follow_slurm(
     *,
     url: str,

@@ -100,9 +100,8 @@ _TOO_MANY = frozenset({429})
 
 def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds ``--url`` and ``--token-file``."""
-    token = click.option(
-        "--token-file", type=FILE, help="File whose first line is a writer's token, for --url."
-    )
+    token = click.option("--token-file", type=FILE,
+        help="File whose first line is a writer's token, for --url.")  # fmt: skip
     url = click.option("--url", help="Deliver to a ledger that runs: http://127.0.0.1:9450.")
     return url(token(command))
 

@@ -30,9 +30,8 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 )
 @click.option("--queue", "queues", **_NAMES, help="Queue to count from 0 on; repeatable.")
 @click.option("--project", "projects", **_NAMES, help="Project to count from 0 on; repeatable.")
-@click.option(
-    "--job-class", "job_classes", **_NAMES, help="Job class to count from 0 on; repeatable."
-)
+@click.option("--job-class", "job_classes", **_NAMES,
+              help="Job class to count from 0 on; repeatable.")  # fmt: skip
 @click.option("--writer-tokens", type=FILE, help="File of tokens that may deliver, one a line.")
 @click.option("--reader-tokens", type=FILE, help="File of tokens that may read, one a line.")
 @click.option(

@@ -120,6 +120,7 @@ class GrowingMatrix:
         self._shape, self._kind = shape, kind
         self._shared: Matrix | float | None = None
         self._values: Matrix | None = None
+        self._is_set = np.zeros(shape[0], dtype=bool)
 
     def fill(self, rows: Integers, values: Matrix | float) -> None:
         """Sets some rows, as ``shorten`` gives them."""
@@ -127,13 +128,14 @@ class GrowingMatrix:
             if np.ndim(values) <= 1 and (
                 self._shared is None or _are_all(np.asarray(self._shared), values)
             ):
-                self._shared = values
+                self._shared, self._is_set[rows] = values, True
                 return
-            self._values = self.values.copy()
+            self._values = np.empty(self._shape, self._kind)
+            self._values[self._is_set] = math.nan if self._shared is None else self._shared
         # Rows after each other are set in one go.
         first, stop = int(rows[0]), int(rows[0]) + len(rows)
-        is_range = bool((rows == np.arange(first, stop)).all())
-        self._values[slice(first, stop) if is_range else rows] = values
+        where = slice(first, stop) if (rows == np.arange(first, stop)).all() else rows
+        self._values[where], self._is_set[where] = values, True
 
     @property
     def values(self) -> Matrix:
@@ -141,6 +143,7 @@ class GrowingMatrix:
         if self._values is None:
             shared = math.nan if self._shared is None else self._shared
             return np.broadcast_to(np.asarray(shared, self._kind), self._shape)
+        self._values[~self._is_set] = math.nan
         return self._values
 
 

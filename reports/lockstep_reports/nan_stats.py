@@ -4,6 +4,7 @@
 values.
 """
 
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -127,7 +128,7 @@ def highest(values: Matrix, axis: int | None = None) -> Matrix:
 def number(value: float | np.float64 | Matrix) -> float | None:
     """A single value as a Python float; None where it is unknown."""
     plain = float(value)
-    return plain if np.isfinite(plain) else None
+    return plain if math.isfinite(plain) else None
 
 
 def median_number(values: Matrix) -> float | None:

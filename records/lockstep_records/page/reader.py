@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,11 +55,16 @@ def unpack(section: Section, data: bytes) -> Values:
         else:
             numbers = flat[begin:end]
             values[name] = dict(zip(items, numbers, strict=False)) if items else list(numbers)
-    for name, bit in section.presence.items():
-        if not values["present"] & bit:
-            array = section.arrays.get(name)
-            (values if array is None else values[array])[name] = None
+    for name, array in _list_absent(section, values["present"]) if section.presence else ():
+        (values if array is None else values[array])[name] = None
     return values
+
+
+@lru_cache(maxsize=256)
+def _list_absent(section: Section, present: int) -> list[tuple[str, str | None]]:
+    """Fields of a section that are unknown, with their arrays; most pages have the same ones."""
+    absent = [name for name, bit in section.presence.items() if not present & bit]
+    return [(name, section.arrays.get(name)) for name in absent]
 
 
 def has_valid_checksum(section: Section, data: bytes) -> bool:

@@ -181,10 +181,11 @@ def binned(values: Matrix, max_bins: int, axis: int) -> Matrix:
 
 
 def _heat_map(analysis: StepAnalysis) -> go.Figure:
-    num_ranks, parts = len(analysis.steps.ranks), []
+    num_ranks, parts, quantity = len(analysis.steps.ranks), [], heat_map_quantity(analysis)
     size = -(-num_ranks // MAX_ROWS)
     for first in range(0, num_ranks, size):
-        values, least_maximum, unit, hover_text = _cells(analysis, slice(first, first + size))
+        rows = slice(first, first + size)
+        values, least_maximum, unit, hover_text = _cells(analysis, quantity, rows)
         parts.append(binned(binned(values, MAX_COLUMNS, 1), 1, 0))
     cells = np.concatenate(parts)
     num_rows, num_columns = cells.shape
@@ -211,12 +212,12 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
     return figure
 
 
-def _cells(analysis: StepAnalysis, rows: slice) -> tuple[Matrix, float, str, str]:
+def _cells(analysis: StepAnalysis, quantity: str, rows: slice) -> tuple[Matrix, float, str, str]:
     """What the heat map draws [some ranks, steps], the least drawn darkest, and their unit.
 
     Last comes the text after a value when the reader points at it.
     """
-    if heat_map_quantity(analysis) == "lateness":
+    if quantity == "lateness":
         darkest = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3
         lateness = analysis.scores.lateness[rows, :] * 1e3
         return lateness, nan_stats.number(darkest) or 0.0, "ms late", "ms late"

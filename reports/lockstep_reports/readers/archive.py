@@ -95,7 +95,7 @@ def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
 def _list_stacks(archive: JobArchive, steps: Steps) -> tuple[tuple[int, PurePosixPath], ...]:
     folder = PurePosixPath(archive.folder) / str(steps.attempt)
     names = archive.list_names(str(steps.attempt))
-    files = [(rank, page_in(Path(), rank).with_suffix(".stacks").name) for rank in steps.ranks]
+    files = ((rank, f"rank-{rank:05d}.stacks") for rank in steps.ranks)
     return tuple((rank, folder / name) for rank, name in files if names.get(name))
 
 

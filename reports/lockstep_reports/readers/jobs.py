@@ -177,5 +177,6 @@ def _find_hang(
 def _list_stacks(job: Path, steps: Steps) -> list[tuple[int, Path]]:
     """Files of stacks of the attempt by rank, without those that are empty."""
     folder = (job / str(steps.attempt)).absolute()
-    files = [(m.rank, folder / f"rank-{m.rank:05d}.stacks") for m in steps.members]
-    return [(r, path) for r, path in files if path.is_file() and path.stat().st_size > 0]
+    files = {path.name: path for path in folder.glob("rank-*.stacks") if path.is_file()}
+    found = [(m.rank, files.get(f"rank-{m.rank:05d}.stacks")) for m in steps.members]
+    return [(rank, path) for rank, path in found if path is not None and path.stat().st_size > 0]

@@ -38,7 +38,6 @@ from lockstep_records.text.durations import parse_duration
 SCRAPERS = 10
 WARM_UP_SECONDS = 10.0
 SCRAPE_SECONDS = float(DECLARED.scrape_seconds)
-PEER_SCRAPES = 500
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LIMITS = {

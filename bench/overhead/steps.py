@@ -1,17 +1,8 @@
 """The loops that every competitor runs: nothing at all, and a whole small training step."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
-
-Span = Callable[[str], AbstractContextManager[object]]
-
-
-def no_span(_name: str) -> AbstractContextManager[object]:
-    """For loops that enter no phase by hand."""
-    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +27,3 @@ class Small:
         loss = self.model(self.batch).square().mean()
         loss.backward()
         self.optimizer.step()
-
-    def step_in(self, span: Span) -> None:
-        """The same with each phase in a span of the tool's."""
-        with span("forward"):
-            self.optimizer.zero_grad()
-            loss = self.model(self.batch).square().mean()
-        with span("backward"):
-            loss.backward()
-        with span("optimizer"):
-            self.optimizer.step()

@@ -11,6 +11,9 @@ Flags = NDArray[np.bool_]
 CLUSTER_NAME = "sim"
 GPUS = 8
 MIN_NODES = 16
+EXTRA = 0.4
+"""How much longer the straggler's step is, as a share of a healthy one: it pages."""
+LATE_PHASE = "backward"
 _JOB_SHARES = (0.5, 0.25, 0.125, 0.0625)
 
 
@@ -86,6 +89,17 @@ class Cluster:
         return next((job for job in self.jobs if node in job.nodes), None)
 
 
+def name_nodes(count: int) -> tuple[str, ...]:
+    """Names of nodes, as of the simulated job of as many."""
+    return tuple(f"node-{number:04d}" for number in range(1, count + 1))
+
+
+def slowed_job(num_nodes: int) -> Job:
+    """A job on all nodes, of which one rank becomes slow."""
+    return Job(job_id="all", project="language", queue="large", job_class="production",
+               nodes=name_nodes(num_nodes), slow_rank=num_nodes * 4 + 3)  # fmt: skip
+
+
 def simulated(
     *, num_nodes: int = MIN_NODES, end: float, range_seconds: int = 1200, scrape_seconds: int = 15
 ) -> Cluster:
@@ -94,7 +108,7 @@ def simulated(
     The times end at ``end``, in whole seconds since the epoch. At least ``MIN_NODES``.
     """
     assert num_nodes >= MIN_NODES, num_nodes
-    nodes = tuple(f"node-{number:04d}" for number in range(num_nodes))
+    nodes = name_nodes(num_nodes)
     bounds, begin = [], 0
     for share in _JOB_SHARES:
         bounds.append((begin, begin + int(num_nodes * share)))

@@ -20,13 +20,10 @@ from lockstep_alerts.stack.servers import SCRAPE_LIMITS
 from lockstep_catalogue import Kind, agent, metrics_of, training
 from lockstep_catalogue.metric import Endpoint
 
-from .cluster import CLUSTER_NAME, GPUS, Cluster, Job, Values, simulated
+from .cluster import CLUSTER_NAME, EXTRA, GPUS, LATE_PHASE, Cluster, Job, Values, simulated
 from .fake_node import JOB, STEP_SECONDS
 from .ledger_series import ledger_series
 
-EXTRA = 0.4
-"""How much longer the straggler's step is, as a share of a healthy one: it pages."""
-LATE_PHASE = "backward"
 _GAP_SECONDS = 30.0  # between two attempts, and between two jobs on the same nodes
 _LIFE_SECONDS = 240.0
 _SENSOR = re.compile("_(watts|celsius|hertz|ratio|(used|free|available)_bytes|per_second)$")

@@ -12,15 +12,12 @@ from lockstep_catalogue import METRICS, Endpoint, Kind, Metric, metrics_of, trai
 from lockstep_catalogue.labels import GOODPUT, KIND, STATE
 from lockstep_catalogue.vocabulary import PHASE_STATES
 
-from .cluster import CLUSTER_NAME, GPUS, Cluster, Flags, Job, Values
+from .cluster import CLUSTER_NAME, EXTRA, GPUS, LATE_PHASE, Cluster, Flags, Job, Values
 from .node_series import target, uuid_of
 from .remote_write import Samples
 
 _SHARES = {"data": 0.03, "forward": 0.25, "backward": 0.45, "optimizer": 0.05, "other": 0.01,
            "checkpoint": 0.01, "eval": 0.005}  # fmt: skip
-_EXTRA = 0.4
-"""How much longer the straggler's step is, as a share of a healthy one: it pages."""
-_LATE_PHASE = "backward"
 _UNEVEN = frozenset({"forward", "backward"})
 _CHECKPOINT_SECONDS = 120
 _EACH_FAILED = 4  # one in four checkpoints fails
@@ -41,7 +38,7 @@ class JobCourse:
         times, late = cluster.times, cluster.is_later
         self.hung = late & job.hangs
         slow = late & (job.slow_rank is not None)
-        self.step_seconds = job.step_seconds * np.where(slow, 1 + _EXTRA, 1.0)
+        self.step_seconds = job.step_seconds * np.where(slow, 1 + EXTRA, 1.0)
         self.since_start = times - times[0]
         self.steps = self.total(np.where(self.hung, 0.0, 1 / self.step_seconds))
 
@@ -61,7 +58,7 @@ class JobCourse:
             for phase, share in _SHARES.items()
         }
         if rank == self.job.slow_rank:
-            seconds[_LATE_PHASE] = seconds[_LATE_PHASE] + (self.step_seconds - base)
+            seconds[LATE_PHASE] = seconds[LATE_PHASE] + (self.step_seconds - base)
         own = sum(seconds.values(), np.zeros_like(self.step_seconds))
         return seconds | {"sync": self.step_seconds - own}
 

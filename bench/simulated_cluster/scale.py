@@ -28,8 +28,9 @@ from lockstep_alerts.stack.servers import prometheus_config
 from lockstep_catalogue import agent
 from lockstep_reports.top.cluster import ClusterSource
 
+from .archive import name_slow_rank
 from .boards_on_cluster import check_boards, prometheus
-from .cluster import Cluster, Job
+from .cluster import Cluster, Job, name_nodes, slowed_job
 from .fake_node import scrape_twice
 from .fleet import Node, Template, labels_of, live, samples_of, scrape_configs, serving
 from .remote_write import Samples, send
@@ -170,11 +171,10 @@ def sample_bytes(template: Template) -> float:
 
 
 def find_straggler(template: Template, num_nodes: int) -> dict[str, float]:
-    """Seconds from the first slow step of a rank among all ranks to the page."""
+    """Seconds from the first slow step of a rank to the page, which names whom a report does."""
     begin = time.time() + num_nodes * 0.02
     cluster = live(num_nodes, begin, 2 * _WARM_SECONDS, 5)
-    job = Job(job_id="all", project="language", queue="large", job_class="production",
-              nodes=cluster.nodes, slow_rank=num_nodes * 4 + 3)  # fmt: skip
+    job = slowed_job(num_nodes)
     cluster = replace(cluster, jobs=(job,))
     with scraped(template, cluster, _FAST) as server:
         time.sleep(max(cluster.halfway - time.time(), 0))
@@ -186,13 +186,16 @@ def find_straggler(template: Template, num_nodes: int) -> dict[str, float]:
         seconds = time.time() - cluster.halfway
         print(f"{num_nodes * 8} ranks, scrapes every {_FAST}: {seconds:.0f} s to {found}")
         slowest = max(each["evaluationTime"] / each["interval"] for each in server.groups())
+    named = name_slow_rank(job)
+    print(f"a report from the archive of {job.world_size:,} ranks names {named}")
+    assert [{name: page.get(name) for name in named} for page in found] == [named], found
     return {"nodes": num_nodes, "seconds": seconds, "slowest_group_share": slowest}
 
 
 def list_jobs(template: Template) -> dict[str, float]:
     """Seconds of `lockstep top --cluster` with a job on each of many nodes, median of ten."""
     begin = time.time() + _NUM_JOBS * 0.01
-    nodes = tuple(f"node-{number:04d}" for number in range(_NUM_JOBS))
+    nodes = name_nodes(_NUM_JOBS)
     jobs = tuple(
         Job(job_id=f"job-{number}", project=f"team-{number % 20}", queue="large",
             job_class="production", nodes=(node,), slow_rank=1 if number % 50 == 0 else None)

@@ -1,7 +1,8 @@
 """What a job of very many ranks costs: its archive, and the report on it.
 
 ``make RANKS FOLDER`` writes the archive of a simulated job by the real packer, without the pages in
-between; ``report SOURCE [OPTION...]`` prints what the report on it takes.
+between; ``report SOURCE [OPTION...]`` prints what the report on it takes; ``named NODES`` prints
+whom one names where a rank of all of these nodes is slow, as ``scale`` compares with a page.
 """
 
 import json
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,7 +30,9 @@ from lockstep_reports.arrays import dtype_of
 from lockstep_trainer.simulation.spec import Simulation
 from lockstep_trainer.simulation.write_pages import list_identities, simulate_steps
 
-STEPS, RANKS_AT_ONCE, JOB_ID = 1000, 8192, "scale"
+from .cluster import EXTRA, LATE_PHASE, Job, slowed_job
+
+STEPS, SHORT_STEPS, RANKS_AT_ONCE, JOB_ID = 1000, 300, 8192, "scale"
 FAULT = "slow-backward:node=node-{node:04d},step=400,until=700,delay=250ms"
 START_NS = time.monotonic_ns()
 
@@ -37,10 +41,8 @@ def rows_by_rank(simulation: Simulation, first: int, stop: int) -> np.ndarray:
     """Rows of some ranks [ranks, steps]."""
     rows = np.zeros((stop - first, simulation.steps), dtype_of(ROW))
     optional = ("first_arrival_ns", "last_arrival_ns", "loss")
-    rows["present"], rows["tokens"] = (
-        sum(ROW.presence[name] for name in optional),
-        simulation.tokens,
-    )
+    rows["present"] = sum(ROW.presence[name] for name in optional)
+    rows["tokens"] = simulation.tokens
     for column, step in enumerate(simulate_steps(simulation)):
         part = rows[:, column]
         part["number"], part["step"], part["loss"] = column, step.number, step.loss
@@ -87,10 +89,9 @@ def write_node(
     return len(data)
 
 
-def make(num_ranks: int, folder: Path) -> None:
-    """Writes the archive of a job in which one node is slow, and prints its size."""
-    fault = FAULT.format(node=num_ranks // 21)
-    simulation = Simulation(ranks=num_ranks, steps=STEPS, seed=1, speed="fast", fault=(fault,))
+def make(folder: Path, num_ranks: int, **fields: Any) -> None:
+    """Writes the archive of a job, by fields of its simulation, and prints its size."""
+    simulation = Simulation(ranks=num_ranks, seed=1, speed="fast", **fields)
     nodes, size, begin = simulation.nodes, 0, time.monotonic()
     with TemporaryDirectory(dir="/dev/shm") as pages:
         heads = make_heads(simulation, Path(pages))
@@ -105,34 +106,52 @@ def make(num_ranks: int, folder: Path) -> None:
                 size += write_node(target, num_ranks, ranks, own_heads, of_node)
     for kind in ("job_started", "attempt_started", "attempt_ended", "job_finished"):
         is_end, end = kind.endswith(("ended", "finished")), {"outcome": "succeeded", "exit_code": 0}
-        fields, moment = end if is_end else {}, time.time() + STEPS * is_end
-        event = Event(kind=kind, job_id=JOB_ID, attempt=0, fields=fields, time=moment)
+        moment = time.time() + simulation.steps * is_end
+        event = Event(
+            kind=kind, job_id=JOB_ID, attempt=0, fields=end if is_end else {}, time=moment
+        )
         append_event(folder / "jobs" / JOB_ID, event)
-    count = num_ranks * STEPS
+    count = num_ranks * simulation.steps
     print(f"{size:,} bytes of {count:,} rank-steps, {size / count:.1f} each, "
           f"{time.monotonic() - begin:.0f} s")  # fmt: skip
 
 
-def report(source: str, *options: str) -> None:
+def report(source: str, *options: str) -> dict[str, Any]:
     """Prints verdict, time and memory of the command, and whose load was beside it."""
     load, begin = os.getloadavg()[0], time.monotonic()
-    command = [
-        str(Path(sys.executable).with_name("lockstep")),
-        "report",
-        source,
-        "--html",
-        "/dev/null",
-    ]
-    done = subprocess.run([*command, "--json", "-", *options], stdout=subprocess.PIPE, check=True)
+    lockstep = str(Path(sys.executable).with_name("lockstep"))
+    command = [lockstep, "report", source, "--html", "/dev/null", "--json", "-", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     seconds, usage = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    verdict = json.loads(done.stdout)["verdict"]
+    document: dict[str, Any] = json.loads(done.stdout)
+    verdict = document["verdict"]
     print(f"{verdict['kind']} {verdict['group']} {verdict['confidence']}: {seconds:.1f} s, "
           f"processor {usage.ru_utime + usage.ru_stime:.1f} s, "
           f"{usage.ru_maxrss / 1024:,.0f} MiB, load before {load:.1f}")  # fmt: skip
+    return document
+
+
+def name_slow_rank(job: Job) -> dict[str, str]:
+    """Rank, node and phase that a report names from an archive of a job with a slow rank."""
+    fault = (
+        f"slow-{LATE_PHASE}:rank={job.slow_rank},step={SHORT_STEPS // 2},until={SHORT_STEPS},"
+        f"delay={1000 * EXTRA * job.step_seconds:.0f}ms"
+    )
+    fields = {"steps": SHORT_STEPS, "step_time": job.step_seconds, "fault": (fault,)}
+    with TemporaryDirectory() as folder:
+        make(Path(folder), job.world_size, **fields)
+        document = report(f"{folder}/jobs/{JOB_ID}")
+    [rank] = document["verdict"]["ranks"]
+    node = next(each["node"] for each in document["ranks"] if each["rank"] == rank)
+    return {"rank": str(rank), "node": node, "phase": document["verdict"]["phase"]}
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "make":
-        make(int(sys.argv[2]), Path(sys.argv[3]))
+        num_ranks = int(sys.argv[2])
+        fault = FAULT.format(node=num_ranks // 21)
+        make(Path(sys.argv[3]), num_ranks, steps=STEPS, fault=(fault,))
+    elif sys.argv[1] == "named":
+        print(name_slow_rank(slowed_job(int(sys.argv[2]))))
     else:
         report(*sys.argv[2:])

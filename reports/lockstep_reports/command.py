@@ -115,7 +115,7 @@ def report(  # one parameter per option
     there is nothing to report on.
     """
     try:
-        source = source or _find_newest()
+        source = _find_newest() if source is None else source
         outputs = Outputs(paths={n: path for n, path in formats.items() if path}, board=board)
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, signs_from=signs_from)

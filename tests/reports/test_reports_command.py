@@ -101,6 +101,7 @@ def test_missing_ranks_are_named(page_root: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nowhere",), "job 'nowhere' is not under"),
+        (("",), "SOURCE is empty"),
         ((".",), "is not a job folder"),
         (("bad/../id",), "is not a job folder"),
         (("-x!",), "No such option"),

@@ -16,6 +16,7 @@ from lockstep_records.files.jobs import MAX_PAGES
 MAX_MANIFEST_BYTES = 16 << 20
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 EVENTS, MANIFEST, RANKS = "events.jsonl", "manifest.json", "ranks"
+_VERSION = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 MAX_ROWS = 1 << 22
 """Of a file, all ranks together, so that a report can hold it."""
@@ -58,9 +59,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     job_id: str
     node: str
-    version: Literal[1] = 1
+    version: int = _VERSION
     attempts: dict[str, AttemptPart] = {}
     has_events: bool = False
+
+
+class _Versioned(msgspec.Struct):
+    version: int = _VERSION
 
 
 def table_name(table: str, first_row: int) -> str:
@@ -72,6 +77,9 @@ def decode_manifest(data: bytes, job_id: str, folder: str) -> Manifest:
     """The manifest in a node's folder of that job; ValueError, without its file, for another."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise ValueError(f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
+    version = msgspec.json.decode(data, type=_Versioned).version
+    if version != _VERSION:
+        raise ValueError(f"it is of version {version}, of another Lockstep than this one")
     manifest = msgspec.json.decode(data, type=Manifest)
     if (manifest.job_id, manifest.node) != (job_id, folder):
         raise ValueError(f"it is of node {manifest.node!r} of job {manifest.job_id!r}")

@@ -31,6 +31,8 @@ from lockstep_records.page.reader import PageHead, read_identity
 _TRIES = 5
 _WAIT_SECONDS = 0.25
 """Before the second try; each further one waits twice as long, up to four seconds in all."""
+_FINAL = (PermissionError, NotADirectoryError, IsADirectoryError)
+"""Answers that another try does not change."""
 _MAX_NODES = 1 << 17
 _MAX_RANKS_BYTES, _MAX_UNPACKED_RANKS, _MAX_TABLE_BYTES = 64 << 20, 256 << 20, 1 << 30
 Result = TypeVar("Result")
@@ -161,6 +163,8 @@ class JobArchive:
                 return call()
             except FileNotFoundError:
                 raise
+            except _FINAL as error:
+                raise ArchiveError(f"{path} cannot be read: {error}") from error
             except _store_errors() as error:
                 last = error
             # Many readers that failed together should not come again together.

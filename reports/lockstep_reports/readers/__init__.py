@@ -111,6 +111,8 @@ def _read_steps(source: str, options: ReadOptions) -> Recording | LogRecording:
     if source.startswith(ADDRESSES):
         read_url = import_module(f"{__name__}.prometheus").read_url
         return cast("Recording", read_url(source, options))
+    if not source:
+        raise ValueError("SOURCE is empty; give a job, or leave it out for the newest one")
     path = Path(source)
     # Neither pyarrow nor fsspec are loaded for a job's own folder.
     if "://" in source or (path / "nodes").is_dir():

@@ -20,7 +20,7 @@ from lockstep_records.archive.manifest import EVENTS, AttemptPart
 from lockstep_records.archive.reader import ArchiveError, JobArchive, restore_page
 from lockstep_records.archive.writer import SIDE_FILES
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, read_events
-from lockstep_records.files.jobs import fit_job_id, page_in
+from lockstep_records.files.jobs import JOB_ID, fit_job_id, page_in
 from lockstep_records.page.layout import RING_OFFSET, ROW
 from lockstep_records.page.reader import Page, PageError, PageHead, page_of, read_page
 from lockstep_reports.readers import ReadOptions
@@ -74,7 +74,7 @@ def read_url(url: str, options: ReadOptions) -> Recording:
 def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
     """An attempt of a job of an archive; raises as ``ReaderModule.read``."""
     contents = _Contents(archive, options.engine)
-    if not contents.attempts:
+    if not contents.attempts or not JOB_ID.fullmatch(archive.job_id):
         if contents.losses:
             raise ValueError(f"{archive.folder} cannot be read: {contents.losses[0]}")
         raise ValueError(
@@ -173,6 +173,10 @@ def _read_attempt(
             # A file that was there in the survey is not any more: who has lost too much by that?
             joined = None
             source.survey_again()
+    # Of steps that cannot be read nobody may say that there were none.
+    is_unread = any(part.stretches for _, part in contents.parts(int(folder.name)))
+    if joined is not None and is_unread and not len(joined[0].numbers):
+        joined = None
     if joined is not None:
         steps, pages = joined
         steps = replace(steps, operations=source.read_operations(steps))
@@ -180,8 +184,6 @@ def _read_attempt(
     if joined is None:
         why = [*losses, *notes, "no rank has left a page"][0]
         text = f"attempt {folder.name} of {contents.archive.folder}: {why}"
-        # Of steps that cannot be read nobody may say that there were none.
-        is_unread = any(part.stretches for _, part in contents.parts(int(folder.name)))
         raise ValueError(text) if is_unread else NoStepsError(text)
     if losses or source.share < 1 or source.num_damaged:
         count = f"The archive gives {percent(source.share)} of the ranks' steps"
@@ -193,11 +195,7 @@ def _read_attempt(
 
 
 class _AttemptSource:
-    """The rows of an attempt, fetched by node as they are needed.
-
-    Attributes:
-        share: of the steps that the ranks count, that which can be read.
-    """
+    """The rows of an attempt, fetched by node as they are needed."""
 
     def __init__(self, contents: _Contents, folder: Path, notes: list[str]) -> None:
         self._contents, self._folder, self._notes = contents, folder, notes
@@ -212,7 +210,7 @@ class _AttemptSource:
         # Of a node that died there is what its ranks were when its last rows were packed.
         dead = {node.name for node in self._nodes if node.stretches and not node.pages}
         self._read_ranks([name for name, part in parts if name in dead and not part.is_complete])
-        self._reader, self.share = NodeReader(contents.archive, self._attempt), 1.0
+        self._reader = NodeReader(contents.archive, self._attempt)
         self.survey_again()
 
     @property
@@ -224,6 +222,12 @@ class _AttemptSource:
     def num_damaged(self) -> int:
         """Rows that the newest question met damaged."""
         return sum(node.num_damaged for node in self._nodes)
+
+    @property
+    def share(self) -> float:
+        """Of the steps that the ranks count, that which can be read."""
+        num_lost = max(0, self.num_damaged - self._num_damaged_before)
+        return (self._num_surveyed - num_lost) / self._num_steps if self._num_steps else 1.0
 
     def survey(self) -> Iterator[Survey]:
         """Step and flags of each page's rows, and pauses where devices time only some steps."""
@@ -270,14 +274,21 @@ class _AttemptSource:
             for row in rows:
                 try:
                     head = PageHead(*(row[field] or b"" for field in PageHead._fields))
-                    page = page_of(head, page_in(self._folder, row["rank"]))
+                    sides = {
+                        suffix: memoryview(row[column])
+                        for column, suffix in SIDE_FILES.items()
+                        if row.get(column) is not None
+                    }
+                    page = page_of(head, self._folder)
+                    rank = page.identity["rank"]
+                    by_name[name].ranks.add(rank)
+                    page = replace(page, path=page_in(self._folder, rank))
                     self._add(by_name[name], page)
                 except (PageError, KeyError, TypeError) as error:
                     refused.append(str(error))
                     continue
-                for column, suffix in SIDE_FILES.items():
-                    if row.get(column) is not None:
-                        page.path.with_suffix(suffix).write_bytes(row[column])
+                for suffix, side in sides.items():
+                    page.path.with_suffix(suffix).write_bytes(side)
                 # Its launcher says how it ended; without one the pages do.
                 if not has_end:
                     restore_page(page.path, head)
@@ -307,6 +318,7 @@ class _AttemptSource:
             except PageError as error:
                 self._contents.losses.append(str(error))
                 continue
+            by_name[name].ranks.add(rank)
             by_name[name].rings[rank] = ring.take()
 
     def _add(self, node: NodeRows, page: Page) -> None:
@@ -347,14 +359,15 @@ class _AttemptSource:
                 )
         self._nodes = [node for node in self._nodes if node.pages]
         counts = [page.state["steps"] for page in self.pages]
-        num_read = sum(
+        self._num_damaged_before = self.num_damaged
+        self._num_surveyed = sum(
             min(1.0, shares[page.identity["rank"]]) * page.state["steps"] for page in self.pages
         )
         if self.pages and self._contents.losses:
             # Whoever is not read may have done as much as any other.
             num_missing = self.pages[0].identity["world_size"] - len(counts)
             counts.append(max(counts) * num_missing)
-        self.share = num_read / sum(counts) if sum(counts) else 1.0
+        self._num_steps = sum(counts)
 
 
 def _rank_of(name: str) -> int:

@@ -52,6 +52,7 @@ class NodeRows:
         self.stretches = [each for each in stretches if each.table == "steps"]
         self.operations = [each for each in stretches if each.table == "operations"]
         self.rings: dict[int, Rows] = {}
+        self.ranks = set[int]()
         self.num_damaged = 0
         self.surveyed: list[Survey] = []
 
@@ -118,7 +119,7 @@ class NodeReader(NamedTuple):
         for stretch in node.stretches:
             if not steps or (stretch.last_step >= steps[0] and stretch.first_step <= steps[1]):
                 try:
-                    rank, rows, num_lost = self._read(node.name, stretch, names, dtype, steps)
+                    rank, rows, num_lost = self._read(node, stretch, names, dtype, steps)
                 except ArchiveError as error:
                     losses.append(str(error))
                     continue
@@ -141,18 +142,20 @@ class NodeReader(NamedTuple):
         return NodeRead((rows, page_of), losses, left, num_damaged)
 
     def _read(
-        self, node: str, stretch: Stretch, names: Sequence[str], dtype: np.dtype[np.void],
+        self, node: NodeRows, stretch: Stretch, names: Sequence[str], dtype: np.dtype[np.void],
         steps: tuple[int, int] | None,
     ) -> tuple[NDArray[np.int32], Columns, int]:  # fmt: skip
         """Ranks and rows of a file, and how many are damaged; raises ArchiveError for most."""
         stored = [*names, *map(nanoseconds_name, names)]
-        table, num_lost = self.archive.read_rows(node, self.attempt, stretch, stored, steps=steps)
+        table, num_lost = self.archive.read_rows(
+            node.name, self.attempt, stretch, stored, steps=steps
+        )
         rank, rows = _decode(table, names, dtype)
-        is_possible = are_possible(rows)
+        is_possible = are_possible(rows) & np.isin(rank, [*node.ranks])
         num_lost += int(np.count_nonzero(~is_possible))
         if num_lost * 2 > stretch.rows:
             what = f"{damaged_rows(num_lost)}, of {stretch.rows:,}"
-            raise ArchiveError(f"{stretch.name} of node {node} has {what}")
+            raise ArchiveError(f"{stretch.name} of node {node.name} has {what}")
         return (
             (rank, rows, 0) if num_lost == 0 else (rank[is_possible], rows[is_possible], num_lost)
         )

@@ -4,18 +4,17 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lockstep_records.archive.manifest import Manifest
+from lockstep_records.archive import reader, writer
 from lockstep_records.archive.reader import JobArchive
 from lockstep_records.archive.writer import ColumnWriter, Store
 from lockstep_records.events.event import Event, append_event
@@ -23,7 +22,7 @@ from lockstep_records.files.jobs import list_pages
 from lockstep_records.files.operations import CODES, OperationWriter, operations_path
 from lockstep_records.page.layout import EXTRAS, ROW_FLAGS
 from lockstep_records.page.reader import read_page
-from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers import ReadOptions, archive_nodes, read_source
 from lockstep_reports.readers.archive import read_archive
 from lockstep_reports.readers.engine import find_engine
 from lockstep_reports.recording.recording import Bound, Recording, Window, cut_inside
@@ -32,6 +31,16 @@ from lockstep_reports.report import make_document
 from ..corpus.cases import list_cases
 from ..corpus.made_pages import write_pages
 from ..corpus.made_run import MadeRun
+from .damaged_archives import (
+    HOSTILE,
+    LAYOUTS,
+    edit,
+    resize,
+    rot_one_group,
+    truncate,
+    with_cells,
+    without_column,
+)
 
 OPTIONS = ReadOptions(now_seconds=2e9)
 MADE = [c for c in list_cases() if isinstance(c.source, MadeRun) and c.source.ranks <= 8]
@@ -141,15 +150,16 @@ def test_operations_of_sampled_steps_say_the_same_from_columns_as_from_their_fil
 class Moody:
     """A store of which each operation fails a few times before it answers."""
 
-    def __init__(self, files: Any, failures: int) -> None:
+    def __init__(self, files: Any, failures: int, error: Exception | None = None) -> None:
         self._files, self._failures, self._calls = files, failures, dict[Any, int]()
+        self._error = error or OSError(503, "slow down")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def ask(*args: Any, **options: Any) -> Any:
             key = (name, args, *options.items())
             self._calls[key] = self._calls.get(key, 0) + 1
             if self._calls[key] <= self._failures:
-                raise OSError(503, "slow down")
+                raise self._error
             return getattr(self._files, name)(*args, **options)
 
         return ask
@@ -202,146 +212,66 @@ def test_a_store_that_never_answers_is_given_up(memory: Path, tmp_path: Path) ->
     assert sum(waits) < 10
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+@pytest.mark.parametrize("error", [PermissionError, NotADirectoryError, IsADirectoryError])
+def test_an_answer_that_stays_so_is_asked_for_once(error: type[OSError], tmp_path: Path) -> None:
+    waits = list[float]()
+    moody = Moody(fsspec.filesystem("file"), 99, error(13, "it is so"))
+    archive = JobArchive(moody, str(tmp_path / "job"), sleep=waits.append)
+    with pytest.raises(ValueError, match="it is so"):
+        read_archive(archive, OPTIONS)
+    assert waits == []
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 1
-    path.write_bytes(data)
+@pytest.mark.parametrize("name", ["a b", "%2e%2e", "made#x", "[1]", "*", "x" * 128, "made\x1b[31m"])
+def test_a_name_that_no_job_has_is_refused(name: str, memory: Path, tmp_path: Path) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    folder = folder.rename(folder.with_name(name))
+    for path in folder.glob("nodes/*/manifest.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"job_id": name}))
+    for source in (str(folder), f"file://{folder}"):
+        with pytest.raises(ValueError, match="holds no job of an archive"):
+            read_source(source, OPTIONS)
 
 
-def without_column(name: str) -> Callable[[Path], None]:
-    def drop(path: Path) -> None:
-        table = pq.read_table(path)
-        pq.write_table(table.drop_columns([name]), path)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_layout_of_a_file_changes_nothing(name: str, memory: Path, tmp_path: Path) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    expected = published(read_source(str(folder), OPTIONS))
+    for path in folder.rglob("steps-*"):
+        table, group_rows = LAYOUTS[name](pq.read_table(path))
+        pq.write_table(table, path, row_group_size=group_rows)
         resize(path)
-
-    return drop
-
-
-def with_cells(name: str, value: Any, rows: range | None = None) -> Callable[[Path], None]:
-    """Another value in some rows of a column, or in all of them."""
-
-    def write(path: Path) -> None:
-        table = pq.read_table(path)
-        at, cells = table.column_names.index(name), table[name].to_pylist()
-        for row in rows or range(len(cells)):
-            cells[row] = value
-        changed = pa.array(cells, table.schema.field(name).type)
-        pq.write_table(table.set_column(at, name, changed), path, row_group_size=len(table) // 2)
-        resize(path)
-
-    return write
+    assert published(read_source(str(folder), OPTIONS)) == expected
 
 
-def rot_one_group(path: Path) -> None:
-    """Flips bits in the step numbers of the first of two row groups."""
-    table = pq.read_table(path)
-    pq.write_table(table, path, row_group_size=len(table) // 2, write_page_checksum=True)
-    resize(path)
-    begin = pq.read_metadata(path).row_group(0).column(table.column_names.index("step"))
-    data = bytearray(path.read_bytes())
-    data[begin.data_page_offset + begin.total_compressed_size - 1] ^= 255
-    path.write_bytes(data)
+def test_a_window_reads_the_row_groups_in_its_reach(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (archive_nodes, writer):
+        monkeypatch.setattr(module, "GROUP_ROWS", 16)
+    folder, num_groups = pack(write_pages(SLOW.source, memory), tmp_path), set[int]()
+    read = reader._read_groups  # a file of a test is shorter than the end that is always read
+
+    def count(file: Any, numbers: Sequence[int], columns: list[str]) -> Any:
+        if "backward_seconds" in columns:
+            num_groups.add(len(numbers))
+        return read(file, numbers, columns)
+
+    monkeypatch.setattr(reader, "_read_groups", count)
+    read_source(
+        str(folder), replace(OPTIONS, window=Window(Bound(200), Bound(210)), only_window=True)
+    )
+    assert max(num_groups) <= 3
+    read_source(str(folder), OPTIONS)
+    assert max(num_groups) > 5
 
 
-def as_text(path: Path) -> None:
-    table = pq.read_table(path)
-    at = table.column_names.index("step")
-    pq.write_table(table.set_column(at, "step", table["step"].cast(pa.string())), path)
-    resize(path)
-
-
-def make_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def fill_up(path: Path) -> None:
-    table = pq.read_table(path)
-    texts = pa.array([bytes(1 << 28)] * len(table), pa.binary())
-    at = table.column_names.index("stderr")
-    pq.write_table(table.set_column(at, "stderr", texts), path, use_dictionary=False)
-
-
-def double_column(path: Path) -> None:
-    table = pq.read_table(path)
-    pq.write_table(table.append_column("step", table["step"]), path)
-    resize(path)
-
-
-def resize(path: Path) -> None:
-    """The manifest is right about the size of a file that was written anew."""
-    size = path.stat().st_size
-    first_row = int(path.stem.removeprefix("steps-"))
-    edit_stretches(
-        lambda each: {"size_bytes": size if each["first_row"] == first_row else each["size_bytes"]}
-    )(path)
-
-
-def edit(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Changes what the manifest says of the attempt, in the folder of which a file lies."""
-
-    def apply(path: Path) -> None:
-        manifest = path.parents[1] / "manifest.json"
-        fields = json.loads(manifest.read_bytes())
-        change(fields["attempts"]["0"])
-        manifest.write_text(json.dumps(fields))
-
-    return apply
-
-
-def edit_stretches(change: Callable[[dict[str, Any]], dict[str, int]]) -> Callable[[Path], None]:
-    return edit(lambda part: [each.update(change(each)) for each in part["stretches"]])
-
-
-def replace_manifest(data: bytes) -> Callable[[Path], None]:
-    def replace(path: Path) -> None:
-        (path.parents[1] / "manifest.json").write_bytes(data)
-
-    return replace
-
-
-# What is done to a file of one node of four, and what the report says of it.
-HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
-    "the rows are cut off": ("steps-*", truncate, "is damaged or cut off"),
-    "the rows are gone": ("steps-*", Path.unlink, "is not there"),
-    "a bit of the rows is wrong": ("steps-*", flip, "is damaged or cut off"),
-    "the times of a phase are gone": (
-        "steps-*", without_column("forward_seconds"), "lacks the column forward_seconds"),
-    "no time of a phase is a number": (
-        "steps-*", with_cells("backward_seconds", float("nan")), "rows with values that no step"),
-    "the step numbers are texts": ("steps-*", as_text, "has column step as string"),
-    "the ranks are cut off": ("ranks.parquet", truncate, "ranks.parquet is damaged"),
-    "the ranks are gone": ("ranks.parquet", Path.unlink, "is not there"),
-    "the manifest promises more rows": (
-        "steps-*", edit_stretches(lambda each: {"rows": 2 * each["rows"]}), "its manifest"),
-    "the manifest promises a larger file": (
-        "steps-*", edit_stretches(lambda _: {"size_bytes": 1 << 40}), "cut off"),
-    "the manifest hides the rows": (
-        "steps-*", edit(lambda part: part.update(stretches=[])), "less than half of the steps"),
-    "the manifest names a file twice": (
-        "steps-*", edit(lambda part: part["stretches"].append(part["stretches"][0])), "same rows"),
-    "the file is a pipe": ("steps-*", make_pipe, "is not a regular file"),
-    "the ranks are a bomb": ("ranks.parquet", fill_up, "unpacks to"),
-    "a column is there twice": ("steps-*", double_column, "two columns of one name"),
-    "the manifest names a file elsewhere": (
-        "steps-*", edit_stretches(lambda each: {"first_row": each["first_row"] + 7}),
-        "is not there"),
-    "the manifest has a rank outside the world": (
-        "steps-*", edit(lambda part: part.update(ranks=[1 << 30])), "outside its 8"),
-    "the manifest is of another job": (
-        "steps-*",
-        replace_manifest(msgspec.json.encode(Manifest(job_id="other", node="node-1"))),
-        "of job 'other'"),
-    "the manifest is no JSON": ("steps-*", replace_manifest(b"{"), "manifest of node node-1"),
-    "the manifest is gone": (
-        "steps-*",
-        lambda path: (path.parents[1] / "manifest.json").unlink(missing_ok=True),
-        "no manifest"),
-}  # fmt: skip
+def test_steps_that_no_file_gives_are_not_called_none(memory: Path, tmp_path: Path) -> None:
+    folder = pack(write_pages(SLOW.source, memory), tmp_path)
+    for path in folder.rglob("steps-*"):
+        without_column("forward_seconds")(path)
+    with pytest.raises(ValueError, match="lacks the column forward_seconds"):
+        read_source(str(folder), OPTIONS)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -362,7 +292,8 @@ def test_what_cannot_be_read_is_left_out_and_the_report_says_so(
 
 WILD = [
     ("flags", 2**32 - 1), ("flags", 1 << ROW_FLAGS.index("device")), ("step", 2**62), ("step", -1),
-    ("seconds", float("nan")), ("backward_seconds", 3e38), ("backward_seconds", float("nan")),
+    ("rank", 5), ("rank", -1), ("seconds", float("nan")),
+    ("backward_seconds", 3e38), ("backward_seconds", float("nan")),
 ]  # fmt: skip
 
 
@@ -393,6 +324,8 @@ def test_a_rotten_row_group_costs_only_its_rows(memory: Path, tmp_path: Path) ->
     recording = read_source(str(folder), OPTIONS)
     assert isinstance(recording, Recording)
     assert f"left out: {num_rows // 2:,} rows" in " ".join(recording.steps.notes)
+    share = 1 - num_rows // 2 / sum(pq.read_metadata(p).num_rows for p in folder.rglob("steps-*"))
+    assert f"gives {share:.0%} of the ranks' steps" in " ".join(recording.steps.notes)
 
 
 def test_an_extra_that_an_older_archive_lacks_is_unknown_there(

@@ -181,82 +181,158 @@ _LABEL_VALUE, _URL = Parsed("TEXT", check_name), Parsed("URL", check_url)
 class Options:
     """Options of one agent, checked; the help text of a field describes it."""
 
-    # fmt: off
-    listen: tuple[str, int] = option(("127.0.0.1", 9440),
-        "Address to listen on; port 0 takes any free one.", type=Parsed("HOST:PORT", read_address),
-        default="127.0.0.1:9440")
-    root: Roots = option(find_root,
+    listen: tuple[str, int] = option(
+        ("127.0.0.1", 9440),
+        "Address to listen on; port 0 takes any free one.",
+        type=Parsed("HOST:PORT", read_address),
+        default="127.0.0.1:9440",
+    )
+    root: Roots = option(
+        find_root,
         "Folder that holds jobs/, which may be created later; repeatable, and with a star in "
-        "it the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]", "ROOT",
-        callback=check_roots, flag="--dir", type=_PATH, multiple=True)
-    pod_logs: Path = path("/var/log/pods",
-        "The kubelet's folder of the logs of pods, which names them; it need not exist.", "FOLDER")
-    cluster: str = option("local", "Name of the cluster.", type=_LABEL_VALUE,
-        envvar="LOCKSTEP_CLUSTER")
-    node: str = option(platform.node, "Name of this machine.", type=_LABEL_VALUE,
-        default=platform.node, envvar="LOCKSTEP_NODE", show_default="host name")
-    tick_seconds: float | None = duration(None,
-        "Interval between two samples.  [default: a fifth of a scrape's, 1s to 2s]", 0.05, 60.0)
-    scrape_seconds: float = duration(float(DECLARED.scrape_seconds),
-        "Time between scrapes: the window for minimum, mean and maximum.", 1.0, MAX_SCRAPE_SECONDS,
-        flag="--scrape-interval", envvar="LOCKSTEP_SCRAPE_INTERVAL")
-    linger_seconds: float | None = duration(None,
-        "How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]")
-    hang_timeout_seconds: float = duration(HANG_TIMEOUT_SECONDS,
+        "it the volumes of many pods.  [default: LOCKSTEP_DIR, /run/lockstep]",
+        "ROOT",
+        callback=check_roots,
+        flag="--dir",
+        type=_PATH,
+        multiple=True,
+    )
+    pod_logs: Path = path(
+        "/var/log/pods",
+        "The kubelet's folder of the logs of pods, which names them; it need not exist.",
+        "FOLDER",
+    )
+    cluster: str = option(
+        "local", "Name of the cluster.", type=_LABEL_VALUE, envvar="LOCKSTEP_CLUSTER"
+    )
+    node: str = option(
+        platform.node,
+        "Name of this machine.",
+        type=_LABEL_VALUE,
+        default=platform.node,
+        envvar="LOCKSTEP_NODE",
+        show_default="host name",
+    )
+    tick_seconds: float | None = duration(
+        None,
+        "Interval between two samples.  [default: a fifth of a scrape's, 1s to 2s]",
+        0.05,
+        60.0,
+    )
+    scrape_seconds: float = duration(
+        float(DECLARED.scrape_seconds),
+        "Time between scrapes: the window for minimum, mean and maximum.",
+        1.0,
+        MAX_SCRAPE_SECONDS,
+        flag="--scrape-interval",
+        envvar="LOCKSTEP_SCRAPE_INTERVAL",
+    )
+    linger_seconds: float | None = duration(
+        None, "How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]"
+    )
+    hang_timeout_seconds: float = duration(
+        HANG_TIMEOUT_SECONDS,
         "Time without progress after which a rank hangs, at least 20 median steps; "
-        "0s = do not watch.")
-    pause_timeout_seconds: float = duration(PAUSE_TIMEOUT_SECONDS,
-        "The time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.")
-    detail: bool = option(False, "Serve rare counters too; a node may exceed 2,000 series.",
-        is_flag=True)
-    without: tuple[str, ...] = option((),
+        "0s = do not watch.",
+    )
+    pause_timeout_seconds: float = duration(
+        PAUSE_TIMEOUT_SECONDS,
+        "The time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
+    )
+    detail: bool = option(
+        False, "Serve rare counters too; a node may exceed 2,000 series.", is_flag=True
+    )
+    without: tuple[str, ...] = option(
+        (),
         f"Collector to leave out; repeatable. The collectors: {', '.join(COLLECTORS)}.",
-        type=Parsed("NAME", check_collector), multiple=True)
+        type=Parsed("NAME", check_collector),
+        multiple=True,
+    )
     kmsg: Path = path("/dev/kmsg", "The kernel log: the device, or a plain file.")
-    fabric_manager_log: Path = path("/var/log/fabricmanager.log",
-        "Log of the fabric manager; it need not exist.")
-    kubelet: Path = path("/var/lib/kubelet/pod-resources/kubelet.sock",
-        "Socket of the kubelet's pod-resources service; it need not exist.", "SOCKET")
-    job_files: Path | None = path(None,
-        "Folder in which a Slurm prolog writes the job ids of each GPU, one file a GPU.", "FOLDER",
-        _FOLDER)
+    fabric_manager_log: Path = path(
+        "/var/log/fabricmanager.log", "Log of the fabric manager; it need not exist."
+    )
+    kubelet: Path = path(
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "Socket of the kubelet's pod-resources service; it need not exist.",
+        "SOCKET",
+    )
+    job_files: Path | None = path(
+        None,
+        "Folder in which a Slurm prolog writes the job ids of each GPU, one file a GPU.",
+        "FOLDER",
+        _FOLDER,
+    )
     ledger: str | None = option(None, "Deliver the events of jobs to this address.", type=_URL)
-    ledger_token: Path | None = path(None,
-        "File that holds the token of a writer of the ledger; it may change.", "FILE", _FILE,
-        flag="--ledger-token-file")
-    ledger_ca: Path | None = path(None,
-        "Certificates by which an https ledger is trusted.  [default: the system's]", "FILE", _FILE)
-    archive: str | None = option(None,
+    ledger_token: Path | None = path(
+        None,
+        "File that holds the token of a writer of the ledger; it may change.",
+        "FILE",
+        _FILE,
+        flag="--ledger-token-file",
+    )
+    ledger_ca: Path | None = path(
+        None,
+        "Certificates by which an https ledger is trusted.  [default: the system's]",
+        "FILE",
+        _FILE,
+    )
+    archive: str | None = option(
+        None,
         "Copy the pages and events of jobs to a folder or to an fsspec URL.",
-        type=Parsed("URL", check_archive))
-    state: Path | None = path("/var/lib/lockstep",
-        "Folder for counters and events that outlive the agent.", "FOLDER",
-        click.Path(path_type=Path, file_okay=False), envvar="STATE_DIRECTORY")
+        type=Parsed("URL", check_archive),
+    )
+    state: Path | None = path(
+        "/var/lib/lockstep",
+        "Folder for counters and events that outlive the agent.",
+        "FOLDER",
+        click.Path(path_type=Path, file_okay=False),
+        envvar="STATE_DIRECTORY",
+    )
     sysfs: Path = path("/sys", "Where /sys is mounted.", None, _FOLDER)
     procfs: Path = path("/proc", "Where /proc is mounted.", None, _FOLDER)
-    nvml_library: Path | None = path(None,
-        "NVML library to load.  [default: libnvidia-ml.so.1 of the loader's search path]", "PATH",
-        _FILE)
-    dcgm_exporter: str | None = option(None,
+    nvml_library: Path | None = path(
+        None,
+        "NVML library to load.  [default: libnvidia-ml.so.1 of the loader's search path]",
+        "PATH",
+        _FILE,
+    )
+    dcgm_exporter: str | None = option(
+        None,
         "Take over the series of a dcgm-exporter, such as http://127.0.0.1:9400/metrics.",
-        type=_URL)
-    dcgm: str | None = option(None,
+        type=_URL,
+    )
+    dcgm: str | None = option(
+        None,
         "Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
-        type=Parsed("ENGINE", check_dcgm), default="off", show_default=True)
-    dcgm_library: Path | None = path(None,
-        "libdcgm to load.  [default: libdcgm.so.4 or .3 of the loader's search path]", "PATH",
-        _FILE)
-    expect_gpus: int | None = option(None,
-        "Number of GPUs that the node must have.  [default: the most that were seen]", "NUMBER",
-        type=click.IntRange(0, _MAX_GPUS))
-    expect_port: tuple[ExpectedPort, ...] = option((),
+        type=Parsed("ENGINE", check_dcgm),
+        default="off",
+        show_default=True,
+    )
+    dcgm_library: Path | None = path(
+        None,
+        "libdcgm to load.  [default: libdcgm.so.4 or .3 of the loader's search path]",
+        "PATH",
+        _FILE,
+    )
+    expect_gpus: int | None = option(
+        None,
+        "Number of GPUs that the node must have.  [default: the most that were seen]",
+        "NUMBER",
+        type=click.IntRange(0, _MAX_GPUS),
+    )
+    expect_port: tuple[ExpectedPort, ...] = option(
+        (),
         "Port that must be up, at this rate; repeatable.  [default: ports that were up]",
-        type=Parsed("DEVICE[:GIGABITS]", read_port), multiple=True)
-    web_config: Path | None = path(None,
-        "Web configuration file of Prometheus' exporters: TLS, users, headers.", "FILE", _FILE)
-    bearer_token_file: Path | None = path(None, "File of the tokens that may scrape, one a line.",
-        "FILE", _FILE)
-    # fmt: on
+        type=Parsed("DEVICE[:GIGABITS]", read_port),
+        multiple=True,
+    )
+    web_config: Path | None = path(
+        None, "Web configuration file of Prometheus' exporters: TLS, users, headers.", "FILE", _FILE
+    )
+    bearer_token_file: Path | None = path(
+        None, "File of the tokens that may scrape, one a line.", "FILE", _FILE
+    )
 
     @property
     def host(self) -> str:

@@ -394,19 +394,31 @@ def every_check(folder: Path, promtools: dict[str, str], amtool: str) -> Iterato
         yield from rule_tests(folder, promtools, Path(scratch))
 
 
-_FOLDER = click.option("--dir", "folder",
-    type=click.Path(path_type=Path, file_okay=False, exists=True), default=GENERATED,
-    show_default=True, help="Folder with the generated files.")  # fmt: skip
-_PROMTOOL = click.option("--promtool", "promtools",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True), multiple=True,
-    help="A promtool to use besides promtool and promtool3 on PATH; repeatable.")  # fmt: skip
+_FOLDER = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=GENERATED,
+    show_default=True,
+    help="Folder with the generated files.",
+)
+_PROMTOOL = click.option(
+    "--promtool",
+    "promtools",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    multiple=True,
+    help="A promtool to use besides promtool and promtool3 on PATH; repeatable.",
+)
 
 
 @click.command()
 @_FOLDER
 @_PROMTOOL
-@click.option("--nodes", type=click.IntRange(1, 1_000_000), help=
-              "Refuse what one Prometheus cannot evaluate of so many nodes of 8 GPUs.")  # fmt: skip
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 1_000_000),
+    help="Refuse what one Prometheus cannot evaluate of so many nodes of 8 GPUs.",
+)
 @click.pass_context
 def check(ctx: click.Context, folder: Path, promtools: tuple[Path, ...], nodes: int | None) -> None:
     """Lint the generated rules and check Alertmanager's configuration; exit 1 on a finding."""

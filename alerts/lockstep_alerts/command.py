@@ -322,13 +322,25 @@ def alerts() -> None:
 
 @alerts.command()
 @spec_option
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=GENERATED,
-              show_default=True, help="Folder that the files are written to.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=GENERATED,
+    show_default=True,
+    help="Folder that the files are written to.",
+)
 @interval_option
-@click.option("--runbook-base", default=_DEFAULTS.runbook_base, show_default=True,
-              help="Prefix of the file name in links to runbooks.")  # fmt: skip
-@click.option("--dashboard-base", default=_DEFAULTS.dashboard_base, help=
-              "Prefix of /d/... in links to boards, such as https://grafana.example.")  # fmt: skip
+@click.option(
+    "--runbook-base",
+    default=_DEFAULTS.runbook_base,
+    show_default=True,
+    help="Prefix of the file name in links to runbooks.",
+)
+@click.option(
+    "--dashboard-base",
+    default=_DEFAULTS.dashboard_base,
+    help="Prefix of /d/... in links to boards, such as https://grafana.example.",
+)
 @click.option(
     "--deployment",
     "deployment_file",

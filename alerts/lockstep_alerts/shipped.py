@@ -8,10 +8,12 @@ from lockstep_alerts.reading.model import Duration
 from lockstep_cli.options import Parsed
 
 DURATION = Parsed("duration", Duration)
-spec_option = click.option("--spec", type=click.Path(path_type=Path),
-    help="Alert spec; default: the shipped.")  # fmt: skip
-interval_option = click.option("--interval", type=DURATION,
-    help="Time between scrapes; default: as the spec declares.")  # fmt: skip
+spec_option = click.option(
+    "--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped."
+)
+interval_option = click.option(
+    "--interval", type=DURATION, help="Time between scrapes; default: as the spec declares."
+)
 
 
 _PACKAGE = Path(__file__).parent

@@ -39,6 +39,20 @@ def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
 
 
 __all__ = [
-    "FOREIGN", "METRICS", "METRICS_NAMED", "METRIC_MODULES", "RECORDED", "Endpoint", "Foreign",
-    "Kind", "Label", "Metric", "Recorded", "Series", "Stability", "Unit", "collect", "metrics_of",
-]  # fmt: skip
+    "FOREIGN",
+    "METRICS",
+    "METRICS_NAMED",
+    "METRIC_MODULES",
+    "RECORDED",
+    "Endpoint",
+    "Foreign",
+    "Kind",
+    "Label",
+    "Metric",
+    "Recorded",
+    "Series",
+    "Stability",
+    "Unit",
+    "collect",
+    "metrics_of",
+]

@@ -5,35 +5,77 @@ from dataclasses import dataclass, replace
 from lockstep_catalogue.labels import DEVICE, GPU_LABELS, MIG, PCI_BUS_ID, VERDICT
 from lockstep_catalogue.metric import Label, Metric, Stability
 
-# Declarations, one after the other.
-# fmt: off
-
 # Verdicts of the agent on GPUs, expected ports and the node, from its own readings. Every metric
 # with the label ``verdict`` is a verdict: the node is as bad as the worst of them.
 
 OK, DEGRADED, FAILED = VERDICT.values
 NO_REASON = "none"
 
-GPU_REASON = Label("gpu_reason", "reason for the verdict on the GPU", (NO_REASON, "lost", "hung",
-    "silent", "reset_required", "recovery_action", "remap_failed", "remap_pending",
-    "retirement_pending", "sram_threshold", "uncorrected_ecc", "pcie_below_max", "nvlink_down",
-    "nvlink_slow", "fabric_failed", "fabric_unhealthy", "thermal", "power_capped", "slowdown"))
-EXPECTED_REASON = Label("expected_reason", "how the port differs from what is expected",
-    (NO_REASON, "missing", "not_up", "rate_below_expected"))
-NODE_REASON = Label("node_reason", "reason for the verdict on the node", (NO_REASON,
-    "gpu_count_short", "driver_absent", "driver_hung", "gpu_failed", "gpu_degraded", "port_failed",
-    "port_degraded"))
+GPU_REASON = Label(
+    name="gpu_reason",
+    help="reason for the verdict on the GPU",
+    values=(
+        NO_REASON,
+        "lost",
+        "hung",
+        "silent",
+        "reset_required",
+        "recovery_action",
+        "remap_failed",
+        "remap_pending",
+        "retirement_pending",
+        "sram_threshold",
+        "uncorrected_ecc",
+        "pcie_below_max",
+        "nvlink_down",
+        "nvlink_slow",
+        "fabric_failed",
+        "fabric_unhealthy",
+        "thermal",
+        "power_capped",
+        "slowdown",
+    ),
+)
+EXPECTED_REASON = Label(
+    name="expected_reason",
+    help="how the port differs from what is expected",
+    values=(NO_REASON, "missing", "not_up", "rate_below_expected"),
+)
+NODE_REASON = Label(
+    name="node_reason",
+    help="reason for the verdict on the node",
+    values=(
+        NO_REASON,
+        "gpu_count_short",
+        "driver_absent",
+        "driver_hung",
+        "gpu_failed",
+        "gpu_degraded",
+        "port_failed",
+        "port_degraded",
+    ),
+)
 
-GPU_HEALTH = Metric("lockstep_gpu_health_info", (*GPU_LABELS, VERDICT, GPU_REASON),
-    "Verdict on the GPU, always 1 on each reason that holds.",
-    "readings of the GPU, by the thresholds in docs/agent.md", stability=Stability.STABLE)
-EXPECTED_PORT_HEALTH = Metric("lockstep_fabric_expected_port_health_info",
-    (DEVICE, VERDICT, EXPECTED_REASON),
-    "Verdict on a port that the agent is configured to expect, always 1.",
-    "--expect-port against state and rate of the device's ports")
-NODE_HEALTH = Metric("lockstep_host_health_info", (VERDICT, NODE_REASON),
-    "Verdict on the node, always 1 on each reason that holds.",
-    "the verdicts on its parts, the number of its GPUs", stability=Stability.STABLE)
+GPU_HEALTH = Metric(
+    name="lockstep_gpu_health_info",
+    labels=(*GPU_LABELS, VERDICT, GPU_REASON),
+    help="Verdict on the GPU, always 1 on each reason that holds.",
+    source="readings of the GPU, by the thresholds in docs/agent.md",
+    stability=Stability.STABLE,
+)
+EXPECTED_PORT_HEALTH = Metric(
+    name="lockstep_fabric_expected_port_health_info",
+    labels=(DEVICE, VERDICT, EXPECTED_REASON),
+    help="Verdict on a port that the agent is configured to expect, always 1.",
+    source="--expect-port against state and rate of the device's ports",
+)
+NODE_HEALTH = Metric(
+    name="lockstep_host_health_info",
+    labels=(VERDICT, NODE_REASON),
+    help="Verdict on the node, always 1 on each reason that holds.",
+    source="the verdicts on its parts, the number of its GPUs",
+    stability=Stability.STABLE,
+)
 
 # The table of Xids: name, class, severity and first remedy of each. Source: NVIDIA's Xid catalogue
 # (docs.nvidia.com/deploy/xid-errors, analyzing-xid-catalog) and the numbers in the open kernel
@@ -160,51 +202,130 @@ PRECREATED_XIDS = (64, 74, 79, 95, 119, 140)
 
 # Metrics of the kernel log: faults of GPUs, switches, ports and the node, each incident once.
 
-XID = Label("xid",
-    "number of the fault by the driver of the GPU, with -nonfatal where its message says so; "
-    "else a name of the table, such as needs_reset")
-XID_CLASS = Label("xid_class", "part that the fault concerns",
-    ("application", "memory", "bus", "nvlink", "firmware", "hardware", "information"))
-SEVERITY = Label("xid_severity",
-    "fatal: the GPU cannot continue; error: the job cannot; notice: both can",
-    ("fatal", "error", "notice"))
-REMEDY = Label("remedy", "first remedy", ("none", "restart_job", "follow_companion", "reset_gpu",
-    "restart_node", "check_link", "check_hardware", "contact_support"))
-SXID = Label("sxid", "number of the fault by the driver of the NVSwitch")
-SXID_FATAL = Label("sxid_fatal", "whether the switch calls it fatal", ("fatal", "non_fatal"))
-NIC_INCIDENT = Label("nic_incident", "kind of incident that the port's driver reports",
-    ("link_down", "health", "command_failed", "queue_error", "timeout", "temperature", "cable"))
-HOST_INCIDENT = Label("host_incident", "kind of incident in the kernel log", ("soft_lockup",
-    "hard_lockup", "hung_task", "rcu_stall", "oom_host", "oom_cgroup", "machine_check",
-    "memory_corrected", "memory_uncorrected", "pcie_corrected", "pcie_nonfatal", "pcie_uncorrected",
-    "nic_lost", "file_server_silent", "fabric_manager"))
-LOG = Label("log", "source of the messages; nvml is the driver's own events",
-    ("kernel", "fabric_manager", "nvml"))
+XID = Label(
+    name="xid",
+    help="number of the fault by the driver of the GPU, with -nonfatal where its message says so; "
+    "else a name of the table, such as needs_reset",
+)
+XID_CLASS = Label(
+    name="xid_class",
+    help="part that the fault concerns",
+    values=("application", "memory", "bus", "nvlink", "firmware", "hardware", "information"),
+)
+SEVERITY = Label(
+    name="xid_severity",
+    help="fatal: the GPU cannot continue; error: the job cannot; notice: both can",
+    values=("fatal", "error", "notice"),
+)
+REMEDY = Label(
+    name="remedy",
+    help="first remedy",
+    values=(
+        "none",
+        "restart_job",
+        "follow_companion",
+        "reset_gpu",
+        "restart_node",
+        "check_link",
+        "check_hardware",
+        "contact_support",
+    ),
+)
+SXID = Label(name="sxid", help="number of the fault by the driver of the NVSwitch")
+SXID_FATAL = Label(
+    name="sxid_fatal", help="whether the switch calls it fatal", values=("fatal", "non_fatal")
+)
+NIC_INCIDENT = Label(
+    name="nic_incident",
+    help="kind of incident that the port's driver reports",
+    values=(
+        "link_down",
+        "health",
+        "command_failed",
+        "queue_error",
+        "timeout",
+        "temperature",
+        "cable",
+    ),
+)
+HOST_INCIDENT = Label(
+    name="host_incident",
+    help="kind of incident in the kernel log",
+    values=(
+        "soft_lockup",
+        "hard_lockup",
+        "hung_task",
+        "rcu_stall",
+        "oom_host",
+        "oom_cgroup",
+        "machine_check",
+        "memory_corrected",
+        "memory_uncorrected",
+        "pcie_corrected",
+        "pcie_nonfatal",
+        "pcie_uncorrected",
+        "nic_lost",
+        "file_server_silent",
+        "fabric_manager",
+    ),
+)
+LOG = Label(
+    name="log",
+    help="source of the messages; nvml is the driver's own events",
+    values=("kernel", "fabric_manager", "nvml"),
+)
 
-GPU_XID_INCIDENTS = Metric("lockstep_gpu_xid_incidents_total", (PCI_BUS_ID, MIG, XID),
-    "Incidents in which the driver reported this fault; kept over restarts of the agent.",
-    "kernel log, lines of NVRM: Xid, and events of NVML")
-GPU_XID_LAST = Metric("lockstep_gpu_xid_last_timestamp_seconds", (PCI_BUS_ID, MIG, XID),
-    "Wall clock at which the fault was last reported.",
-    "kernel log, lines of NVRM: Xid, and events of NVML")
-GPU_XID_INFO = Metric("lockstep_gpu_xid_info", (XID, XID_CLASS, SEVERITY, REMEDY),
-    "Meaning of a fault that occurred on this node, always 1.",
-    "the table of Xids in the catalogue")
-NVSWITCH_INCIDENTS = Metric("lockstep_nvlink_switch_incidents_total",
-    (PCI_BUS_ID, SXID, SXID_FATAL),
-    "Incidents in which an NVSwitch reported this fault; kept over restarts of the agent.",
-    "kernel log, lines of SXid")
-NIC_INCIDENTS = Metric("lockstep_fabric_nic_incidents_total", (DEVICE, NIC_INCIDENT),
-    "Incidents that the driver of a port reported; the device is named as the driver does.",
-    "kernel log, lines of mlx5_core, ena, bnxt_en, ice and of the link state")
-HOST_INCIDENTS = Metric("lockstep_host_incidents_total", (HOST_INCIDENT,),
-    "Incidents that the kernel reported; kept over restarts of the agent.",
-    "kernel log and log of the fabric manager")
-LOG_LOST = Metric("lockstep_agent_log_messages_lost_total", (LOG,),
-    "Messages that the log dropped before the agent could read them.",
-    "sequence numbers of /dev/kmsg")
-LOG_UNKNOWN = Metric("lockstep_agent_log_lines_unknown_total", (LOG,),
-    "Lines of the log with a stamp that the agent does not know, since its start.", "the log")
-LOG_READ = Metric("lockstep_agent_log_messages_total", (LOG,),
-    "Messages that the agent has read; kept over restarts of the agent.",
-    "the log, and events of NVML")
+GPU_XID_INCIDENTS = Metric(
+    name="lockstep_gpu_xid_incidents_total",
+    labels=(PCI_BUS_ID, MIG, XID),
+    help="Incidents in which the driver reported this fault; kept over restarts of the agent.",
+    source="kernel log, lines of NVRM: Xid, and events of NVML",
+)
+GPU_XID_LAST = Metric(
+    name="lockstep_gpu_xid_last_timestamp_seconds",
+    labels=(PCI_BUS_ID, MIG, XID),
+    help="Wall clock at which the fault was last reported.",
+    source="kernel log, lines of NVRM: Xid, and events of NVML",
+)
+GPU_XID_INFO = Metric(
+    name="lockstep_gpu_xid_info",
+    labels=(XID, XID_CLASS, SEVERITY, REMEDY),
+    help="Meaning of a fault that occurred on this node, always 1.",
+    source="the table of Xids in the catalogue",
+)
+NVSWITCH_INCIDENTS = Metric(
+    name="lockstep_nvlink_switch_incidents_total",
+    labels=(PCI_BUS_ID, SXID, SXID_FATAL),
+    help="Incidents in which an NVSwitch reported this fault; kept over restarts of the agent.",
+    source="kernel log, lines of SXid",
+)
+NIC_INCIDENTS = Metric(
+    name="lockstep_fabric_nic_incidents_total",
+    labels=(DEVICE, NIC_INCIDENT),
+    help="Incidents that the driver of a port reported; the device is named as the driver does.",
+    source="kernel log, lines of mlx5_core, ena, bnxt_en, ice and of the link state",
+)
+HOST_INCIDENTS = Metric(
+    name="lockstep_host_incidents_total",
+    labels=(HOST_INCIDENT,),
+    help="Incidents that the kernel reported; kept over restarts of the agent.",
+    source="kernel log and log of the fabric manager",
+)
+LOG_LOST = Metric(
+    name="lockstep_agent_log_messages_lost_total",
+    labels=(LOG,),
+    help="Messages that the log dropped before the agent could read them.",
+    source="sequence numbers of /dev/kmsg",
+)
+LOG_UNKNOWN = Metric(
+    name="lockstep_agent_log_lines_unknown_total",
+    labels=(LOG,),
+    help="Lines of the log with a stamp that the agent does not know, since its start.",
+    source="the log",
+)
+LOG_READ = Metric(
+    name="lockstep_agent_log_messages_total",
+    labels=(LOG,),
+    help="Messages that the agent has read; kept over restarts of the agent.",
+    source="the log, and events of NVML",
+)

@@ -1,7 +1,7 @@
 """Types of the catalogue: a metric with its name, kind, unit, labels, help and source."""
 
 import re
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType
 from typing import TypeVar
@@ -64,7 +64,7 @@ class Endpoint(Enum):
     LEDGER = "ledger"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
     """A label name with its meaning and, for small closed sets, every value it can take.
 
@@ -84,11 +84,14 @@ class Label:
             )
 
 
-AGENT_LABELS = (Label("cluster", "name of the cluster"), Label("node", "name of the machine"))
+AGENT_LABELS = (
+    Label(name="cluster", help="name of the cluster"),
+    Label(name="node", help="name of the machine"),
+)
 """The labels of every series of the agent, so that any two of a node can be joined."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Family:
     """Series of one name, whoever makes them."""
 
@@ -107,7 +110,7 @@ class _Family:
         return self.labels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Metric(_Family):
     """One metric family that a component of Lockstep exposes.
 
@@ -129,7 +132,6 @@ class Metric(_Family):
     """
 
     source: str
-    _: KW_ONLY
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
     page_field: str = ""
@@ -193,7 +195,7 @@ class Recorded(_Family):
         return Unit.NONE if operation.startswith("rate") else unit_of_name(metric)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TargetLabel(Label):
     """A label that Prometheus itself sets on every series of a target."""
 
@@ -201,7 +203,7 @@ class TargetLabel(Label):
         """Takes any name: these are the two that our own series must not have."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Foreign(_Family):
     """A series that a program outside of Lockstep exposes, and that rules of Lockstep read.
 

@@ -12,9 +12,21 @@ BROWN, PLUM = "#8c6d31", "#aa4499"
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY, BROWN, PLUM)
 
 STATE_COLOURS: dict[GoodputState, str] = {
-    "productive": BLUE, "startup": SKY, "data_wait": YELLOW, "communication": GREEN,
-    "straggler_wait": VERMILION, "host_bound": BROWN, "checkpoint": PURPLE, "evaluation": "#2f9c8c",
-    "restore": PLUM, "rework": ORANGE, "hang": "#c03a78", "recovery": "#8074c8", "idle": "#949494",
-    "held_after_end": "#8a8a3c", "other": "#7f8b99", "unknown": "#6b6b6b",
-}  # fmt: skip
+    "productive": BLUE,
+    "startup": SKY,
+    "data_wait": YELLOW,
+    "communication": GREEN,
+    "straggler_wait": VERMILION,
+    "host_bound": BROWN,
+    "checkpoint": PURPLE,
+    "evaluation": "#2f9c8c",
+    "restore": PLUM,
+    "rework": ORANGE,
+    "hang": "#c03a78",
+    "recovery": "#8074c8",
+    "idle": "#949494",
+    "held_after_end": "#8a8a3c",
+    "other": "#7f8b99",
+    "unknown": "#6b6b6b",
+}
 """One colour for each goodput state, the same on boards and in reports."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lockstep_catalogue.metric import Foreign, Kind, Label, Metric, Series
 
-LE = Label("le", "upper bound of a bucket")
+LE = Label(name="le", help="upper bound of a bucket")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,34 @@ DETAIL_JOB_SERIES = 10_000
 
 # Nearly all of them are 0 for the life of a node: 800 of 2,050 series were.
 SPARSE: tuple[Metric, ...] = (
-    gpu.GPU_THROTTLE_ACTIVE, gpu.GPU_THROTTLE_SECONDS, gpu.GPU_ECC_ERRORS, gpu.GPU_REMAPPED_ROWS,
-    gpu.GPU_REMAP_BANKS, gpu.GPU_RETIRED_PAGES, gpu.NVLINK_ERRORS, gpu.NVLINK_FABRIC_UNHEALTHY,
-    fabric.PCIE_AER_ERRORS, fabric.PORT_ERRORS, fabric.RDMA_RETRIES_EXCEEDED,
-    fabric.RDMA_CONGESTION, fabric.RDMA_LOSSES, fabric.RDMA_QP_ERRORS, fabric.NET_ERRORS,
-    fabric.NET_DROPPED, fabric.NET_DISCARDS, fabric.NET_PHY_ERRORS, fabric.NET_PAUSES,
-    fabric.NET_PAUSE_STORMS, incidents.GPU_XID_INCIDENTS, incidents.NIC_INCIDENTS,
-    incidents.HOST_INCIDENTS, agent.COLLECTOR_FAILURES, agent.JOBS_SKIPPED, agent.JOBS_CUT,
+    gpu.GPU_THROTTLE_ACTIVE,
+    gpu.GPU_THROTTLE_SECONDS,
+    gpu.GPU_ECC_ERRORS,
+    gpu.GPU_REMAPPED_ROWS,
+    gpu.GPU_REMAP_BANKS,
+    gpu.GPU_RETIRED_PAGES,
+    gpu.NVLINK_ERRORS,
+    gpu.NVLINK_FABRIC_UNHEALTHY,
+    fabric.PCIE_AER_ERRORS,
+    fabric.PORT_ERRORS,
+    fabric.RDMA_RETRIES_EXCEEDED,
+    fabric.RDMA_CONGESTION,
+    fabric.RDMA_LOSSES,
+    fabric.RDMA_QP_ERRORS,
+    fabric.NET_ERRORS,
+    fabric.NET_DROPPED,
+    fabric.NET_DISCARDS,
+    fabric.NET_PHY_ERRORS,
+    fabric.NET_PAUSES,
+    fabric.NET_PAUSE_STORMS,
+    incidents.GPU_XID_INCIDENTS,
+    incidents.NIC_INCIDENTS,
+    incidents.HOST_INCIDENTS,
+    agent.COLLECTOR_FAILURES,
+    agent.JOBS_SKIPPED,
+    agent.JOBS_CUT,
     agent.RAS_QUESTIONS,
-)  # fmt: skip
+)
 """Served from their first value other than 0 on."""
 
 DETAIL: tuple[Metric, ...] = (
@@ -42,14 +61,18 @@ THINNING: dict[str, tuple[Metric, ...]] = {
     # Seconds stay.
     "collectives": (training.COLLECTIVES, training.COLLECTIVE_BYTES),
     # What does not change while the driver runs.
-    "limits": (gpu.GPU_POWER_LIMIT, gpu.GPU_PCIE_GENERATION_MAX, gpu.GPU_PCIE_WIDTH_MAX,
-               fabric.NET_SPEED_MAX),
+    "limits": (
+        gpu.GPU_POWER_LIMIT,
+        gpu.GPU_PCIE_GENERATION_MAX,
+        gpu.GPU_PCIE_WIDTH_MAX,
+        fabric.NET_SPEED_MAX,
+    ),
     "storage": (host.STORAGE_REQUESTS, host.STORAGE_SECONDS, host.STORAGE_BYTES),
     # Bytes stay.
     "packets": (fabric.PORT_PACKETS, fabric.PORT_EXTENDED_PACKETS, fabric.NET_PACKETS),
     "windows": (gpu.GPU_POWER_WINDOW, gpu.GPU_CLOCK_WINDOW),
     "port_errors": (fabric.RDMA_CONGESTION, fabric.RDMA_RETRIES_EXCEEDED, fabric.RDMA_QP_ERRORS),
-}  # fmt: skip
+}
 """Left out in this order where a node has more series than its budget; ranks and verdicts stay."""
 
 assert tuple(THINNING) == agent.LEFT_OUT.values[2:-1], "the label lists the groups in their order"

@@ -5,11 +5,9 @@ Each is declared here and nowhere else; ``labels`` uses the tuples for the label
 
 from typing import Literal, get_args
 
-# Declarations, one after the other.
-# fmt: off
-
-Outcome = Literal["succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit",
-    "unknown"]
+Outcome = Literal[
+    "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
+]
 """The end of a job or of an attempt."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -20,9 +18,24 @@ FailureClass = Literal["infra", "user", "unknown"]
 """Who has to act on a failure: the cluster's operators, the owner of the job, or nobody knows."""
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
 
-GoodputState = Literal["productive", "startup", "data_wait", "communication", "straggler_wait",
-    "host_bound", "checkpoint", "evaluation", "restore", "rework", "hang", "recovery", "idle",
-    "held_after_end", "other", "unknown"]
+GoodputState = Literal[
+    "productive",
+    "startup",
+    "data_wait",
+    "communication",
+    "straggler_wait",
+    "host_bound",
+    "checkpoint",
+    "evaluation",
+    "restore",
+    "rework",
+    "hang",
+    "recovery",
+    "idle",
+    "held_after_end",
+    "other",
+    "unknown",
+]
 """What allocated time goes into; the states exclude each other and sum to the allocated time."""
 GOODPUT_STATES: tuple[GoodputState, ...] = get_args(GoodputState)
 PHASE_STATES: dict[str, GoodputState] = {
@@ -55,8 +68,17 @@ Verdict = Literal["rank", "group", "workload", "in_turns", "planned", "rare", "n
 cause; planned work of some ranks; a handful of steps that cost much; nobody."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-Severity = Literal["failed", "hung", "out_of_memory", "not_finite", "resumed", "stopped", "slow",
-    "unknown", "nobody"]
+Severity = Literal[
+    "failed",
+    "hung",
+    "out_of_memory",
+    "not_finite",
+    "resumed",
+    "stopped",
+    "slow",
+    "unknown",
+    "nobody",
+]
 """What the first line of a report is about, the gravest first."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 

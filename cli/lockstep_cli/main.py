@@ -90,8 +90,14 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 
 @click.group(cls=_Components, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
-              help="Show the version and exit.")  # fmt: skip
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def group() -> None:
     """Lockstep watches training clusters: who was slow, since when, why, what it cost."""
 

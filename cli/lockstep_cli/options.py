@@ -109,16 +109,25 @@ def read_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-rates_option = click.option("--rates", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    envvar="LOCKSTEP_LEDGER_RATES", help=
-    "Rate card in YAML; where it has no rate, the price that the job declares holds.")  # fmt: skip
+rates_option = click.option(
+    "--rates",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="LOCKSTEP_LEDGER_RATES",
+    help="Rate card in YAML; where it has no rate, the price that the job declares holds.",
+)
 
 
 def timezone_option(help_text: str) -> Callable[[Command], Command]:
     """Adds ``--timezone``; its value is a ``ZoneInfo``."""
-    return click.option("--timezone", "zone", type=Parsed("NAME", _read_zone),
-        envvar="LOCKSTEP_LEDGER_TIMEZONE", default="UTC", show_default=True,
-        help=help_text)  # fmt: skip
+    return click.option(
+        "--timezone",
+        "zone",
+        type=Parsed("NAME", _read_zone),
+        envvar="LOCKSTEP_LEDGER_TIMEZONE",
+        default="UTC",
+        show_default=True,
+        help=help_text,
+    )
 
 
 def _read_zone(name: str) -> ZoneInfo:

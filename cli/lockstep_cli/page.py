@@ -48,9 +48,13 @@ def _print_page(path: Path, *, as_json: bool) -> None:
         rows = read_rows(read)
     if as_json:
         content = {
-            "identity": read.identity, "phase": read.phase, "progress_ns": read.progress_ns,
-            "state": read.state, "periodic": read.periodic, "rows": rows,
-        }  # fmt: skip
+            "identity": read.identity,
+            "phase": read.phase,
+            "progress_ns": read.progress_ns,
+            "state": read.state,
+            "periodic": read.periodic,
+            "rows": rows,
+        }
         click.echo(json.dumps(_replace_nan(content), default=str, allow_nan=False))
         return
     click.echo("\n".join(map(printable, _lines(read))))

@@ -143,13 +143,25 @@ def _has_value(each: object) -> bool:
 @click.option("--board", "names", multiple=True, help="Board, such as job; repeatable.")
 @click.option("--job-id", help="Job of the job board; the newest by default.")
 @click.option("--cluster", help="Cluster that is chosen; all clusters by default.")
-@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-              help="Value of another variable.")  # fmt: skip
-@click.option("--range", "range_seconds", type=DurationRange(1), default="15m", show_default=True,
-              help="Range of the queries, until now.")  # fmt: skip
-@click.option("--scrape-interval", "scrape_seconds", type=DurationRange(0.1), default="15s",
-              show_default=True, help=
-              "Scrape interval of the data source; rates reach over four of them.")  # fmt: skip
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
+)
+@click.option(
+    "--range",
+    "range_seconds",
+    type=DurationRange(1),
+    default="15m",
+    show_default=True,
+    help="Range of the queries, until now.",
+)
+@click.option(
+    "--scrape-interval",
+    "scrape_seconds",
+    type=DurationRange(0.1),
+    default="15s",
+    show_default=True,
+    help="Scrape interval of the data source; rates reach over four of them.",
+)
 @click.option("--full", "is_full", is_flag=True, help="Accept no empty panel, whatever its reason.")
 def check(
     *,
@@ -214,8 +226,13 @@ dashboards.add_command(check)
 
 
 @dashboards.command()
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=_GENERATED,
-              show_default=True, help="Folder that the boards are written to.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_GENERATED,
+    show_default=True,
+    help="Folder that the boards are written to.",
+)
 @click.option(
     "--format",
     "format_",

@@ -55,14 +55,25 @@ _PLAIN_KEYS = frozenset(
 )
 # Grafana's names of units.
 UNITS = {
-    Unit.NONE: "short", Unit.SECONDS: "s", Unit.BYTES: "bytes", Unit.BYTES_PER_SECOND: "Bps",
-    Unit.RATIO: "percentunit", Unit.WATTS: "watt", Unit.JOULES: "joule", Unit.CELSIUS: "celsius",
-    Unit.HERTZ: "hertz", Unit.LANES: "short",
-}  # fmt: skip
+    Unit.NONE: "short",
+    Unit.SECONDS: "s",
+    Unit.BYTES: "bytes",
+    Unit.BYTES_PER_SECOND: "Bps",
+    Unit.RATIO: "percentunit",
+    Unit.WATTS: "watt",
+    Unit.JOULES: "joule",
+    Unit.CELSIUS: "celsius",
+    Unit.HERTZ: "hertz",
+    Unit.LANES: "short",
+}
 _OPERATIONS = {
-    "": "", "per_step": "per step", "rate": "per second", "newest": "", "max": "longest",
+    "": "",
+    "per_step": "per step",
+    "rate": "per second",
+    "newest": "",
+    "max": "longest",
     "min_ratio": "lowest ratio",
-}  # fmt: skip
+}
 _SPELLED = (
     *("BAR1", "CPU", "DRAM", "ECC", "ECN", "GPU", "HTTP", "MFU", "MIG", "NIC", "NVLink", "PCIe"),
     *("RDMA", "SLO", "SM", "SRAM", "TCP", "Xid"),

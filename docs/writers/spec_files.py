@@ -5,7 +5,6 @@ and a section of every runbook.
 """
 
 import math
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 DECLARED = ScrapeWindows(scrape_seconds={seconds})
 """What follows from the scrape interval."""
-QUEUE_WAIT_TARGETS = (
-{queue_wait}
-)  # fmt: skip
+QUEUE_WAIT_TARGETS = ({queue_wait})
 """Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
 PREEMPTION_GRACE_SECONDS = {grace}
 """What a preemption may cost beyond an interval of checkpoints."""
@@ -38,13 +35,11 @@ MIN_WAIT_RATIO = {min_wait:g}
 MAX_OTHER_RATIO = {max_other:g}
 """Share of the step in no marked phase from which on it may hide a slow rank."""
 SLO_GOALS = {{
-{goals}
-}}  # fmt: skip
+{goals}}}
 """Share of good events that is promised over 28 days, by objective that the ledger counts."""
 '''
 
 
-_INDENT = "    "
 _HEAD = (
     "# Written by `make generate` from alerts/slos.yaml and"
     " alerts/lockstep_alerts/stack/servers.py.\n"
@@ -75,24 +70,20 @@ def render() -> dict[Path, str]:
 def render_limits(spec: Spec) -> str:
     """The text of the catalogue's module of limits."""
     limits = spec.limits
-    waits = [
+    waits = ", ".join(
         f"({'math.inf' if math.isinf(each.up_to_gpus) else each.up_to_gpus}, "
-        f"{float(each.wait.seconds)}),"
+        f"{float(each.wait.seconds)})"
         for each in limits.queue_wait
-    ]
-    goals = [f'"{x.slo}": {x.good_ratio:g},' for x in spec.objectives if x.slo in SLOS]
+    )
+    goals = "".join(f'    "{x.slo}": {x.good_ratio:g},\n' for x in spec.objectives if x.slo in SLOS)
     return _LIMITS.format(
         seconds=spec.windows.scrape_seconds,
-        queue_wait=_fill(waits),
+        queue_wait=waits,
         grace=float(limits.preemption_grace.seconds),
         min_wait=limits.min_wait_ratio,
         max_other=limits.max_other_ratio,
-        goals=_fill(goals),
+        goals=goals,
     )
-
-
-def _fill(entries: list[str]) -> str:
-    return textwrap.fill(" ".join(entries), 100, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
 def with_native_histograms(config: Mapping[str, Any]) -> dict[str, Any]:

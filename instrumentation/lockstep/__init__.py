@@ -16,6 +16,12 @@ from lockstep.monitor.protocol import Monitor, NoopMonitor
 from lockstep.telemetry.logs import json_logs
 
 __all__ = [
-    "LiveMonitor", "Monitor", "NoopMonitor", "Restoring", "Saving", "attach", "disabled",
+    "LiveMonitor",
+    "Monitor",
+    "NoopMonitor",
+    "Restoring",
+    "Saving",
+    "attach",
+    "disabled",
     "json_logs",
-]  # fmt: skip
+]

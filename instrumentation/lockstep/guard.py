@@ -20,7 +20,8 @@ LOST = {
     "gpu_identity": "the GPU has no rank in the agent's series",
     "process_age": "the time before attach does not count as start-up",
     "earlier_attempts": "work that an earlier attempt did does not count as rework",
-    "logs": "logs have no step", "spans": "slow steps, checkpoints and evaluations have no spans",
+    "logs": "logs have no step",
+    "spans": "slow steps, checkpoints and evaluations have no spans",
     "memory": "memory of the process and of its GPU is not recorded",
     "garbage_collection": "pauses of the garbage collector are not counted",
     "page_check": "a page that is deleted under the run is not noticed",
@@ -33,18 +34,20 @@ LOST = {
     "switches": "switches that are set during the run have no effect",
     "hang_watch": "no stacks are written in a hang",
     "flight_recorder": "a hang leaves no Flight Recorder dump",
-    "profiler": "no traces are taken on request", "forward": "forward and backward count as other",
+    "profiler": "no traces are taken on request",
+    "forward": "forward and backward count as other",
     "backward": "the backward counts as other work",
     "optimizer": "the optimizer's steps count as other",
     "gradient_buckets": "DDP's synchronisation has no sizes and may count as backward",
     "collectives": "collectives have no kinds and sizes, or count as work",
     "pipeline": "a pipeline stage's chunks and transfers have no names, or its waits count as work",
-    "fingerprints": "replicas are not compared", "checkpoints": "checkpoints are not counted",
+    "fingerprints": "replicas are not compared",
+    "checkpoints": "checkpoints are not counted",
     "restores": "restores are not counted",
     "blocks": "exceptions that leave a block, and figures for MFU, are not recorded",
     "forks": "forks of the process are not counted",
     "last_error": "the error that ends the process is not recorded",
-}  # fmt: skip
+}
 """What is lost with each part of a monitor; the end of a sentence in the log."""
 assert tuple(LOST) == PART.values
 _INDICES = {part: index for index, part in enumerate(LOST)}

@@ -184,8 +184,14 @@ def _processor() -> str:
 
 
 @click.command()
-@click.option("--duration", "seconds", type=DurationRange(0.05, 60), default="1s",
-              show_default=True, help="Running time of each probe, 50ms to 1m.")  # fmt: skip
+@click.option(
+    "--duration",
+    "seconds",
+    type=DurationRange(0.05, 60),
+    default="1s",
+    show_default=True,
+    help="Running time of each probe, 50ms to 1m.",
+)
 @click.option("--gpu", "gpus", type=int, multiple=True, help="GPU to measure; all by default.")
 @click.option(
     "--load",

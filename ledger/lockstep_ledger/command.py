@@ -7,11 +7,19 @@ import click
 
 # Loaded one by one, so that `serve --help` needs no Parquet and a reader no server.
 _COMMANDS = {
-    "serve": "serve:serve", "import": "import_events:import_events", "jobs": "inspect:jobs",
-    "job": "inspect:job", "dead-letters": "inspect:dead_letters", "replay": "import_events:replay",
-    "review": "review:review", "costs": "bills:costs", "statement": "bills:statement",
-    "export": "export:export", "backup": "backup:backup", "restore": "backup:restore",
-}  # fmt: skip
+    "serve": "serve:serve",
+    "import": "import_events:import_events",
+    "jobs": "inspect:jobs",
+    "job": "inspect:job",
+    "dead-letters": "inspect:dead_letters",
+    "replay": "import_events:replay",
+    "review": "review:review",
+    "costs": "bills:costs",
+    "statement": "bills:statement",
+    "export": "export:export",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
+}
 _SCHEDULERS = {
     "slurm": "follow_slurm:follow_slurm",
     "kubernetes": "follow_kubernetes:follow_kubernetes",

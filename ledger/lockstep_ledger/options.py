@@ -31,17 +31,28 @@ LABEL_VALUE, HOST = Parsed("TEXT", _check_name), Parsed("NAME", _check_host)
 """Names that can be values of labels, and names of hosts without a port."""
 
 
-store_option = click.option("--store", metavar="DSN", envvar="LOCKSTEP_LEDGER_DSN",
-    default=DEFAULT_STORE, show_default=True,
-    help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.")  # fmt: skip
+store_option = click.option(
+    "--store",
+    metavar="DSN",
+    envvar="LOCKSTEP_LEDGER_DSN",
+    default=DEFAULT_STORE,
+    show_default=True,
+    help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.",
+)
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")
 
 
 def follow_options(command: Command) -> Command:
     """Adds ``--url``, ``--token-file`` and ``--cluster`` of a feed."""
-    cluster = click.option("--cluster", type=LABEL_VALUE, default="local", show_default=True,
-        help="Name of the cluster.")  # fmt: skip
-    token = click.option("--token-file", type=FILE,
-        help="File whose first line is a writer's token.")  # fmt: skip
+    cluster = click.option(
+        "--cluster",
+        type=LABEL_VALUE,
+        default="local",
+        show_default=True,
+        help="Name of the cluster.",
+    )
+    token = click.option(
+        "--token-file", type=FILE, help="File whose first line is a writer's token."
+    )
     url = click.option("--url", required=True, help="The ledger, such as http://127.0.0.1:9450.")
     return url(token(cluster(command)))

@@ -12,9 +12,14 @@ from rich.text import Text
 from lockstep_records.text.printable import printable
 
 _COLORS = {
-    "succeeded": "green", "failed": "red", "unknown": "red", "time_limit": "red",
-    "cancelled": "yellow", "preempted": "yellow", "not_converged": "yellow",
-}  # fmt: skip
+    "succeeded": "green",
+    "failed": "red",
+    "unknown": "red",
+    "time_limit": "red",
+    "cancelled": "yellow",
+    "preempted": "yellow",
+    "not_converged": "yellow",
+}
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

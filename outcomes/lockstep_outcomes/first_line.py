@@ -10,10 +10,13 @@ _MAX_EXCEPTION_CHARACTERS = 200
 _OUT_OF_MEMORY = frozenset({"gpu_oom", "host_oom"})
 _RAISED = frozenset({"exception", "data_error"})
 _ENDS = {
-    "succeeded": "The job succeeded", "failed": "The job failed",
-    "cancelled": "The job was cancelled", "preempted": "The job was preempted",
-    "time_limit": "The job ran into its time limit", "not_converged": "The job did not converge",
-}  # fmt: skip
+    "succeeded": "The job succeeded",
+    "failed": "The job failed",
+    "cancelled": "The job was cancelled",
+    "preempted": "The job was preempted",
+    "time_limit": "The job ran into its time limit",
+    "not_converged": "The job did not converge",
+}
 # Their reasons tell the step, and who waited.
 _CAUSES_WITH_STEPS = frozenset({"hang", "uneven_end"})
 # A path in the place of an exception: its last part says enough in one line.

@@ -198,9 +198,14 @@ EXIT_SIGNS = {
 """Exit status to sign; 0 is ``exit_ok``, any other ``exit``."""
 
 SIGNAL_SIGNS = {
-    "SIGKILL": "killed", "SIGSEGV": "segfault", "SIGBUS": "bus_error", "SIGABRT": "aborted",
-    "SIGTERM": "terminated", "SIGINT": "terminated", "SIGHUP": "terminated",
-}  # fmt: skip
+    "SIGKILL": "killed",
+    "SIGSEGV": "segfault",
+    "SIGBUS": "bus_error",
+    "SIGABRT": "aborted",
+    "SIGTERM": "terminated",
+    "SIGINT": "terminated",
+    "SIGHUP": "terminated",
+}
 """Signal that ended a rank to sign; any other is ``crashed``."""
 
 SCHEDULER_SIGNS = {

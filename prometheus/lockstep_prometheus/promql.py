@@ -21,15 +21,31 @@ from lockstep_catalogue import FOREIGN, METRICS, RECORDED
 from lockstep_catalogue.metric import Series
 
 __all__ = [
-    "AggregateExpr", "BinaryExpr", "Call", "Expr", "MatrixSelector", "NumberLiteral", "ParenExpr",
-    "Selector", "SubqueryExpr", "UnaryExpr", "VectorSelector", "children", "nodes", "parse",
-    "rewrite", "selectors",
-]  # fmt: skip
+    "AggregateExpr",
+    "BinaryExpr",
+    "Call",
+    "Expr",
+    "MatrixSelector",
+    "NumberLiteral",
+    "ParenExpr",
+    "Selector",
+    "SubqueryExpr",
+    "UnaryExpr",
+    "VectorSelector",
+    "children",
+    "nodes",
+    "parse",
+    "rewrite",
+    "selectors",
+]
 
 # The parser's operators have no hash.
 _OPERATORS = {
-    "MatchOp.Equal": "=", "MatchOp.NotEqual": "!=", "MatchOp.Re": "=~", "MatchOp.NotRe": "!~",
-}  # fmt: skip
+    "MatchOp.Equal": "=",
+    "MatchOp.NotEqual": "!=",
+    "MatchOp.Re": "=~",
+    "MatchOp.NotRe": "!~",
+}
 _SERIES: dict[str, Series] = {
     **{name: metric for metric in METRICS for name in metric.sample_names},
     **{series.name: series for series in FOREIGN},

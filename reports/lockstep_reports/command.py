@@ -34,8 +34,11 @@ _BASELINE = "baseline"
 @click.command()
 @click.argument("source", metavar="[SOURCE]", required=False)
 @add_format_options
-@click.option("--attempt", type=click.IntRange(0),
-              help="Number of the attempt; default the newest one that has steps.")  # fmt: skip
+@click.option(
+    "--attempt",
+    type=click.IntRange(0),
+    help="Number of the attempt; default the newest one that has steps.",
+)
 @click.option(
     "--meta",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -86,9 +89,12 @@ _BASELINE = "baseline"
     metavar="HOST:PORT",
     help="The Ray; default that of RAY_ADDRESS, or one on this machine for this report alone.",
 )
-@click.option("--board", type=click.Path(path_type=Path, dir_okay=False), help=
-              "File for a snapshot of the job's board over the time of the report, drawn from the"
-              " Prometheus of SOURCE or --signs-from; the page links to it.")  # fmt: skip
+@click.option(
+    "--board",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for a snapshot of the job's board over the time of the report, drawn from the"
+    " Prometheus of SOURCE or --signs-from; the page links to it.",
+)
 def report(  # one parameter per option
     *,
     source: str | None,

@@ -25,10 +25,19 @@ _MIB = 1 << 20
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
-@click.option("--dir", "root", type=click.Path(path_type=Path),
-              help="Folder of all jobs; LOCKSTEP_DIR or /dev/shm/lockstep by default.")  # fmt: skip
-@click.option("--count", type=click.IntRange(1), default=20, show_default=True,
-              help="Jobs at most, the newest first.")  # fmt: skip
+@click.option(
+    "--dir",
+    "root",
+    type=click.Path(path_type=Path),
+    help="Folder of all jobs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Jobs at most, the newest first.",
+)
 @click.option(
     "--verdict/--no-verdict",
     "with_verdict",

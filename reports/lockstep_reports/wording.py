@@ -11,9 +11,12 @@ _MAX_NAMED_RANKS = 8
 _TENTHS_LIMIT = 0.0995
 # Upper limit in seconds, seconds of the unit, format.
 _UNITS = (
-    (1e-3, 1e-6, "{:.0f} µs"), (1.0, 1e-3, "{:.3g} ms"), (120.0, 1.0, "{:.3g} s"),
-    (7200.0, 60.0, "{:.1f} min"), (math.inf, 3600.0, "{:,.1f} h"),
-)  # fmt: skip
+    (1e-3, 1e-6, "{:.0f} µs"),
+    (1.0, 1e-3, "{:.3g} ms"),
+    (120.0, 1.0, "{:.3g} s"),
+    (7200.0, 60.0, "{:.1f} min"),
+    (math.inf, 3600.0, "{:,.1f} h"),
+)
 
 
 def duration(seconds: float | None) -> str:

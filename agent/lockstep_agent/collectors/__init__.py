@@ -42,10 +42,25 @@ from lockstep_records.files.jobs import plain_roots
 # The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
 # out whether the GPU answers at all.
 _GPU_COLLECTORS: tuple[Callable[[Gpu], Collector], ...] = (
-    GpuEvents, load, power, throttle_reasons, nvlink_bytes, pcie_bytes, throttle_seconds, faults,
-    Nvlinks, pcie_link, fabric, processes, MigActivity, identity, limits, lifetime_faults,
-    pcie_limits, nvlink_quality,
-)  # fmt: skip
+    GpuEvents,
+    load,
+    power,
+    throttle_reasons,
+    nvlink_bytes,
+    pcie_bytes,
+    throttle_seconds,
+    faults,
+    Nvlinks,
+    pcie_link,
+    fabric,
+    processes,
+    MigActivity,
+    identity,
+    limits,
+    lifetime_faults,
+    pcie_limits,
+    nvlink_quality,
+)
 # Counters by kind and place: their series would take a node of eight GPUs over its 2,000 series.
 _GPU_DETAIL_COLLECTORS = (fault_locations, pcie_errors)
 

@@ -13,22 +13,45 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--json", "output", is_flag=False, flag_value="-", metavar="[FILE]",
-              help="Print everything as one JSON object, or write it into a file.")  # fmt: skip
+@click.option(
+    "--json",
+    "output",
+    is_flag=False,
+    flag_value="-",
+    metavar="[FILE]",
+    help="Print everything as one JSON object, or write it into a file.",
+)
 @click.option("--url", metavar="URL", help="Address of an agent; its verdicts cover the past.")
-@click.option("--duration", "duration_seconds", type=_DURATION, default="2s", show_default=True,
-              help="Duration of the observation and of each probe.")  # fmt: skip
+@click.option(
+    "--duration",
+    "duration_seconds",
+    type=_DURATION,
+    default="2s",
+    show_default=True,
+    help="Duration of the observation and of each probe.",
+)
 @command_options("expect_gpus", "expect_port", "sysfs", "procfs", "nvml_library")
 @click.option("--gpu", is_flag=True, help="Check each GPU, also under load, against its model.")
-@click.option("--minutes", type=FiniteRange(0.1, 60), help=
-              "Duration of the load of --gpu in minutes; that of a probe by default.")  # fmt: skip
+@click.option(
+    "--minutes",
+    type=FiniteRange(0.1, 60),
+    help="Duration of the load of --gpu in minutes; that of a probe by default.",
+)
 @click.option("--load", is_flag=True, help="Load GPUs that other processes use, too.")
 @click.option("--preflight", is_flag=True, help="Also measure GPUs, memory and all-reduce.")
-@click.option("--fleet", type=_FILE, help=
-              "Output of --preflight --json on other nodes, one JSON object a line.")  # fmt: skip
-@click.option("--slower-than", metavar="RATIO", type=FiniteRange(0.01, 1), default=0.9,
-              show_default=True,
-              help="Share of the fleet's median below which a figure is too slow.")  # fmt: skip
+@click.option(
+    "--fleet",
+    type=_FILE,
+    help="Output of --preflight --json on other nodes, one JSON object a line.",
+)
+@click.option(
+    "--slower-than",
+    metavar="RATIO",
+    type=FiniteRange(0.01, 1),
+    default=0.9,
+    show_default=True,
+    help="Share of the fleet's median below which a figure is too slow.",
+)
 def doctor(
     *,
     output: str | None,

@@ -18,10 +18,16 @@ _MAX_NEW = 1 << 24
 _MAX_GAP_SECONDS = 60.0
 """Between two operations; a clock that steps by more is not work."""
 KINDS = {
-    "AllReduce": "all_reduce", "AllGather": "all_gather", "AllGatherV": "all_gather",
-    "ReduceScatter": "reduce_scatter", "All2All": "all_to_all", "Broadcast": "broadcast",
-    "Send": "send_recv", "Recv": "send_recv", "SendRecv": "send_recv",
-}  # fmt: skip
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "AllGatherV": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "All2All": "all_to_all",
+    "Broadcast": "broadcast",
+    "Send": "send_recv",
+    "Recv": "send_recv",
+    "SendRecv": "send_recv",
+}
 """Value of the label ``kind`` by function."""
 
 

@@ -71,10 +71,16 @@ class RasWatch(Watch[NcclProcess, _Job]):
     name, poll_seconds, of_job = "ras", POLL_SECONDS, _Job
 
     def __init__(
-        self, pages: PageStore, processes: NcclProcesses, pod_names: PodNames,
-        timeout_seconds: float, *, moving: Callable[[], Collection[int]] = tuple,
-        ask_process: Callable[..., bytes] = ask, wall_clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        pages: PageStore,
+        processes: NcclProcesses,
+        pod_names: PodNames,
+        timeout_seconds: float,
+        *,
+        moving: Callable[[], Collection[int]] = tuple,
+        ask_process: Callable[..., bytes] = ask,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__(pages, processes, pod_names, timeout_seconds, wall_clock=wall_clock)
         self._moving, self._ask = moving, ask_process
         self._as_text: set[Endpoint] = set()

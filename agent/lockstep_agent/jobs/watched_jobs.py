@@ -165,9 +165,13 @@ class Watch(Generic[Process, Followed]):
         raise NotImplementedError
 
     def _seen(
-        self, key: Key, job: Followed, ids: Mapping[int, str], ranks: tuple[Process, ...],
+        self,
+        key: Key,
+        job: Followed,
+        ids: Mapping[int, str],
+        ranks: tuple[Process, ...],
         **found: Any,
-    ) -> WatchedJob:  # fmt: skip
+    ) -> WatchedJob:
         """A view with what every watch knows, and what was found."""
         return WatchedJob(
             seen_by=self.name,

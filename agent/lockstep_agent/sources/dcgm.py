@@ -59,10 +59,16 @@ class _Value(ctypes.Structure):
     """``dcgmFieldValue_v2``."""
 
     _fields_ = (
-        ("version", ctypes.c_uint), ("group", ctypes.c_int), ("entity", ctypes.c_uint),
-        ("field", ctypes.c_ushort), ("kind", ctypes.c_ushort), ("status", ctypes.c_int),
-        ("unused", ctypes.c_uint), ("microseconds", ctypes.c_int64), ("value", _Union),
-    )  # fmt: skip
+        ("version", ctypes.c_uint),
+        ("group", ctypes.c_int),
+        ("entity", ctypes.c_uint),
+        ("field", ctypes.c_ushort),
+        ("kind", ctypes.c_ushort),
+        ("status", ctypes.c_int),
+        ("unused", ctypes.c_uint),
+        ("microseconds", ctypes.c_int64),
+        ("value", _Union),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,14 @@ from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack import servers
 from lockstep_alerts.stack.servers import Running, is_alive, is_ready
 
-_DIR = click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
-    default=Path("lockstep-stack"), show_default=True,
-    help="Folder of data, configurations, logs and pages.")  # fmt: skip
+_DIR = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("lockstep-stack"),
+    show_default=True,
+    help="Folder of data, configurations, logs and pages.",
+)
 _PORT = click.IntRange(1, 65535)
 
 
@@ -34,8 +39,13 @@ def stack() -> None:
 @_DIR
 @click.option("--target", "targets", multiple=True, help="HOST:PORT of an agent; repeatable.")
 @interval_option
-@click.option("--group-interval", type=DURATION, default="1m", show_default=True,
-              help="Wait before Alertmanager notifies of changes in a group.")  # fmt: skip
+@click.option(
+    "--group-interval",
+    type=DURATION,
+    default="1m",
+    show_default=True,
+    help="Wait before Alertmanager notifies of changes in a group.",
+)
 @click.option("--prometheus-port", type=_PORT, help="Port of Prometheus; default: a free one.")
 @click.option("--alertmanager-port", type=_PORT, help="Port of Alertmanager; default: free.")
 @click.option("--pager-port", type=_PORT, help="Port of the pager; default: a free one.")

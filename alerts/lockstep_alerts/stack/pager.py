@@ -168,9 +168,13 @@ def _text(status: HTTPStatus, sentence: str) -> Answer:
 
 @click.command()
 @click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port on loopback.")
-@click.option("--dir", "folder",
-              type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
-              required=True, help="Folder for pages.jsonl.")  # fmt: skip
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
+    required=True,
+    help="Folder for pages.jsonl.",
+)
 def main(port: int, folder: Path) -> None:
     """Receive webhooks at /pager and /tickets until a signal ends the process."""
     with PagerServer(port, PageBook(folder), runbooks_path()) as server:

@@ -164,8 +164,11 @@ A restart or an upgrade of Prometheus ends in less, and no standing page is noti
 """
 BOARDS = "boards"
 READY_PATHS = {
-    "prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages", BOARDS: "/healthz",
-}  # fmt: skip
+    "prometheus": "/-/ready",
+    "alertmanager": "/-/ready",
+    "pager": "/pages",
+    BOARDS: "/healthz",
+}
 _PROGRAMS = {
     "prometheus": (("prometheus",), "prometheus"),
     "alertmanager": (("alertmanager", "prometheus-alertmanager"), "prometheus-alertmanager"),

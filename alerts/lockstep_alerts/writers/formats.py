@@ -22,9 +22,12 @@ _OPERATORS = ("=~", "!~", "!=", "=")
 # Keys of Alertmanager that Go programs spell otherwise than by capitals at the underscores.
 _SPELLED = {"api_url": "apiURL", "url": "url"}
 _SECRET_FIELDS = {
-    "routing_key_file": "routingKey", "api_key_file": "apiKey", "api_url_file": "apiURL",
-    "auth_password_file": "authPassword", "url_file": "urlSecret",
-}  # fmt: skip
+    "routing_key_file": "routingKey",
+    "api_key_file": "apiKey",
+    "api_url_file": "apiURL",
+    "auth_password_file": "authPassword",
+    "url_file": "urlSecret",
+}
 _UTC = ("UTC", "Etc/UTC")
 
 
@@ -367,21 +370,44 @@ LACKS = ("keep_firing_for",)
 _PAIR = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9./_-]{0,251}[A-Za-z0-9])?)=([A-Za-z0-9._-]{0,63})")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _OPTIONS = (
-    click.option("--format", "ruler", type=click.Choice(tuple(FORMATS)), default="prometheus",
-                 show_default=True,
-                 help="What evaluates the rules: files, objects of an operator, or namespaces."),
-    click.option("--lacks", type=click.Choice(LACKS), multiple=True,
-                 help="Field of rules that the ruler is too old to know; repeatable."),
-    click.option("--histograms", type=click.Choice(("classic", "native")), default="classic",
+    click.option(
+        "--format",
+        "ruler",
+        type=click.Choice(tuple(FORMATS)),
+        default="prometheus",
         show_default=True,
-        help="How the ruler stores histograms; native needs Prometheus 3 that converts them."),
-    click.option("--namespace", default="lockstep", show_default=True,
-                 help="Namespace of the objects."),
-    click.option("--label", "labels", multiple=True, metavar="KEY=VALUE",
-                 help="Label by which an operator selects the objects; repeatable."),
-    click.option("--secret", default="lockstep-receivers", show_default=True,
-                 help="Secret in which the operator finds each secret's file by its base name."),
-)  # fmt: skip
+        help="What evaluates the rules: files, objects of an operator, or namespaces.",
+    ),
+    click.option(
+        "--lacks",
+        type=click.Choice(LACKS),
+        multiple=True,
+        help="Field of rules that the ruler is too old to know; repeatable.",
+    ),
+    click.option(
+        "--histograms",
+        type=click.Choice(("classic", "native")),
+        default="classic",
+        show_default=True,
+        help="How the ruler stores histograms; native needs Prometheus 3 that converts them.",
+    ),
+    click.option(
+        "--namespace", default="lockstep", show_default=True, help="Namespace of the objects."
+    ),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Label by which an operator selects the objects; repeatable.",
+    ),
+    click.option(
+        "--secret",
+        default="lockstep-receivers",
+        show_default=True,
+        help="Secret in which the operator finds each secret's file by its base name.",
+    ),
+)
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:

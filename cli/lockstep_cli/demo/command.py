@@ -15,12 +15,27 @@ PHASES = ("loader", "forward", "backward")
 
 
 @click.command()
-@click.option("--slow", type=click.Choice(["one", "none"]), default="one", show_default=True,
-              help="Slow one rank down, or none for a healthy run.")  # fmt: skip
-@click.option("--phase", type=click.Choice(PHASES), default="backward", show_default=True,
-              help="Phase in which the rank is slow.")  # fmt: skip
-@click.option("--ranks", type=click.IntRange(2, 16), default=4, show_default=True,
-              help="Ranks of the job, all on this machine.")  # fmt: skip
+@click.option(
+    "--slow",
+    type=click.Choice(["one", "none"]),
+    default="one",
+    show_default=True,
+    help="Slow one rank down, or none for a healthy run.",
+)
+@click.option(
+    "--phase",
+    type=click.Choice(PHASES),
+    default="backward",
+    show_default=True,
+    help="Phase in which the rank is slow.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(2, 16),
+    default=4,
+    show_default=True,
+    help="Ranks of the job, all on this machine.",
+)
 @click.option(
     "--interval",
     "interval_seconds",
@@ -30,9 +45,13 @@ PHASES = ("loader", "forward", "backward")
     help="Time between scrapes; every window and deadline of the demo follows it.",
 )
 @click.option("--seed", type=int, help="Seed that draws rank and time; random when left out.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("demo-out"),
-              show_default=True,
-              help="Folder of report, boards, pages and logs; emptied first.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-out"),
+    show_default=True,
+    help="Folder of report, boards, pages and logs; emptied first.",
+)
 def demo(
     *, slow: str, phase: str, ranks: int, interval_seconds: float, seed: int | None, out: Path
 ) -> int:

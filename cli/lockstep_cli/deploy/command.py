@@ -59,11 +59,19 @@ def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
 @deploy_options
 @click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
 @click.option("--ledger", default="http://127.0.0.1:9450", show_default=True, help="The ledger.")
-@click.option("--token-file", default="/etc/lockstep/slurm-feed-token", show_default=True,
-              help="File with the feed's token, of scope scheduler.")  # fmt: skip
+@click.option(
+    "--token-file",
+    default="/etc/lockstep/slurm-feed-token",
+    show_default=True,
+    help="File with the feed's token, of scope scheduler.",
+)
 @click.option("--partition", "partitions", multiple=True, help="Feed these alone; repeatable.")
-@click.option("--gpu-map", default="/var/lib/dcgm-exporter/job-mapping", show_default=True,
-              help="Folder of the GPU map.")  # fmt: skip
+@click.option(
+    "--gpu-map",
+    default="/var/lib/dcgm-exporter/job-mapping",
+    show_default=True,
+    help="Folder of the GPU map.",
+)
 @click.option("--expect-gpus", type=click.IntRange(1), help="GPUs of a node; fewer are a fault.")
 @click.option("--agent-port", type=click.IntRange(1, 65535), default=9440, show_default=True)
 @click.option(
@@ -74,10 +82,15 @@ def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
     help="File system that is a fault where it is read-only; repeatable.",
 )
 @click.option("--slurm-conf", default="", help="Path of slurm.conf, where Slurm does not find it.")
-@click.option("--group", default="lockstep", show_default=True,
-              help="Group that reads pages: the agent's.")  # fmt: skip
-@click.option("--targets", default="/etc/prometheus/lockstep-nodes.json", show_default=True,
-              help="File of targets that Prometheus reads.")  # fmt: skip
+@click.option(
+    "--group", default="lockstep", show_default=True, help="Group that reads pages: the agent's."
+)
+@click.option(
+    "--targets",
+    default="/etc/prometheus/lockstep-nodes.json",
+    show_default=True,
+    help="File of targets that Prometheus reads.",
+)
 def deploy_slurm(
     *, folder: Path, systemd: int | None, expect_gpus: int | None, agent_port: int, **given: object
 ) -> None:

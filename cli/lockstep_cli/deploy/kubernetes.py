@@ -28,8 +28,9 @@ _DAYS = "3650"
 
 
 @click.command("access")
-@click.option("--secret", required=True,
-              help="Name of the Secret, which is there and may be empty.")  # fmt: skip
+@click.option(
+    "--secret", required=True, help="Name of the Secret, which is there and may be empty."
+)
 @click.option("--tokens-only", is_flag=True, help="Another program makes the certificate.")
 def deploy_access(*, secret: str, tokens_only: bool) -> None:
     """Add the tokens and the certificate that a Secret lacks; what it has stays."""
@@ -146,13 +147,24 @@ def read_settings(path: Path) -> Settings:
 
 
 @click.command("kubernetes")
-@click.option("--settings", "settings_file",
-              type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="YAML file of settings; values.yaml lists them.")  # fmt: skip
-@click.option("--to", "folder", type=click.Path(file_okay=False, path_type=Path), required=True,
-              help="Folder to write to; it is created.")  # fmt: skip
-@click.option("--receivers", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Who is notified, as for lockstep alerts generate --deployment.")  # fmt: skip
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML file of settings; values.yaml lists them.",
+)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder to write to; it is created.",
+)
+@click.option(
+    "--receivers",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Who is notified, as for lockstep alerts generate --deployment.",
+)
 def deploy_kubernetes(*, settings_file: Path | None, folder: Path, receivers: Path | None) -> None:
     """Write objects for `kubectl apply --server-side -k FOLDER` or `helm install NAME FOLDER`.
 

@@ -103,17 +103,22 @@ def _installation(*, token_file: Path | None, ca_file: Path | None, **options: A
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: dict[str, Callable[..., Any]] = {
-    "url": click.option("--against", "url",
-        help="Alertmanager of your own installation: a dry run with marked alerts instead."),
+    "url": click.option(
+        "--against",
+        "url",
+        help="Alertmanager of your own installation: a dry run with marked alerts instead.",
+    ),
     "prometheus": click.option("--prometheus", help="Its Prometheus."),
     "ledger": click.option("--ledger", help="Its ledger."),
-    "token_file": click.option("--token-file", type=_FILE,
-        help="File of a token that writes to and reads that ledger."),
+    "token_file": click.option(
+        "--token-file", type=_FILE, help="File of a token that writes to and reads that ledger."
+    ),
     "ca_file": click.option("--ca", "ca_file", type=_FILE, help="Certificates for https."),
     "notify": click.option("--notify", is_flag=True, help="Try its receivers: they are notified."),
-    "folder": click.option("--dir", "folder", type=click.Path(path_type=Path),
-                           help="Run a canary in these pages."),
-}  # fmt: skip
+    "folder": click.option(
+        "--dir", "folder", type=click.Path(path_type=Path), help="Run a canary in these pages."
+    ),
+}
 
 
 def prove(installation: Installation) -> int:

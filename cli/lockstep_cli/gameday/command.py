@@ -46,17 +46,32 @@ Group = tuple[Row, ...]
     help="Make so many pairs of the rows, drawn by chance, two jobs of one cluster at a time.",
 )
 @click.option("--list", "is_list", is_flag=True, help="List the rows and make none.")
-@click.option("--ranks", type=click.IntRange(2, 16), default=4, show_default=True,
-              help="Ranks of a job.")  # fmt: skip
-@click.option("--strategy", default="ddp", show_default=True,
-              help="Of the jobs, see lockstep train.")  # fmt: skip
-@click.option("--seed", type=int, default=partial(random.SystemRandom().randrange, 10_000),
-              help="Seed that draws ranks and steps; random when left out.")  # fmt: skip
-@click.option("--parallel", type=click.IntRange(1, 32), default=4, show_default=True,
-              help="Rows that are played at a time, where the memory is enough.")  # fmt: skip
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path),
-              default=Path("gameday-out"), show_default=True,
-              help="Folder of evidence; emptied first.")  # fmt: skip
+@click.option(
+    "--ranks", type=click.IntRange(2, 16), default=4, show_default=True, help="Ranks of a job."
+)
+@click.option(
+    "--strategy", default="ddp", show_default=True, help="Of the jobs, see lockstep train."
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=partial(random.SystemRandom().randrange, 10_000),
+    help="Seed that draws ranks and steps; random when left out.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 32),
+    default=4,
+    show_default=True,
+    help="Rows that are played at a time, where the memory is enough.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("gameday-out"),
+    show_default=True,
+    help="Folder of evidence; emptied first.",
+)
 @click.option("--html", type=_FILE, help="File for the results as a page.")
 @click.option("--junit", type=_FILE, help="File for the results as JUnit XML.")
 @click.option("--markdown", type=_FILE, help="File for the results as Markdown.")

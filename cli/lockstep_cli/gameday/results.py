@@ -162,9 +162,12 @@ pager on the days between; TrainTelemetryMissing says when it no longer comes th
 
 
 _PARTS = {
-    "alerts": ("alerts",), "notified": ("notified", "nothing else"), "ledger": ("ledger", "lost"),
-    "report": ("report",), "training": ("resumed", "steps lost", "step time"),
-}  # fmt: skip
+    "alerts": ("alerts",),
+    "notified": ("notified", "nothing else"),
+    "ledger": ("ledger", "lost"),
+    "report": ("report",),
+    "training": ("resumed", "steps lost", "step time"),
+}
 _MOST_CHARACTERS = 70
 
 

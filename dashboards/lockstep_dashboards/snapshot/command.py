@@ -102,17 +102,27 @@ _MAX_NAMED_JOBS = 8
     help="Begin of the window: -15m, an ISO 8601 date (UTC without a zone), or seconds since 1970;"
     " by default the board's own.",
 )
-@click.option("--to", "end", default="now", show_default=True, metavar="TIME",
-              help="End of the window.")  # fmt: skip
+@click.option(
+    "--to", "end", default="now", show_default=True, metavar="TIME", help="End of the window."
+)
 @click.option("--job", help="Job of a board of one job; needed where there are more.")
 @click.option("--cluster", multiple=True, help="Cluster; repeatable; all clusters by default.")
-@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE",
-              help="Another variable; repeatable.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
-              help="HTML file that is written; BOARD.html by default.")  # fmt: skip
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Another variable; repeatable."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="HTML file that is written; BOARD.html by default.",
+)
 @click.option("--png", is_flag=True, help="Also write a PNG next to it, by Chromium.")
-@click.option("--theme", type=click.Choice(THEMES), default="auto", show_default=True,
-              help="Colours; auto takes the reader's.")  # fmt: skip
+@click.option(
+    "--theme",
+    type=click.Choice(THEMES),
+    default="auto",
+    show_default=True,
+    help="Colours; auto takes the reader's.",
+)
 @click.option(
     "--links",
     "boards",

@@ -25,10 +25,14 @@ from lockstep_prometheus.client import Prometheus, PrometheusError
 from lockstep_records.text.durations import format_time
 
 RANGES = (
-    ("now-5m", "last 5 minutes"), ("now-15m", "last 15 minutes"), ("now-1h", "last hour"),
-    ("now-6h", "last 6 hours"), ("now-1d", "last day"), ("now-7d", "last 7 days"),
+    ("now-5m", "last 5 minutes"),
+    ("now-15m", "last 15 minutes"),
+    ("now-1h", "last hour"),
+    ("now-6h", "last 6 hours"),
+    ("now-1d", "last day"),
+    ("now-7d", "last 7 days"),
     ("now-28d", "last 28 days"),
-)  # fmt: skip
+)
 _MAX_CACHED = 32
 _MAX_PARAMETERS = 64
 _VARIABLE, _ALL = "var-", "$__all"
@@ -249,10 +253,19 @@ _HEADERS = {
     show_default=True,
     help="Time between two refreshes; all readers of an address share one set of queries.",
 )
-@click.option("--concurrency", type=click.IntRange(1, 64), default=2, show_default=True, help=
-              "Boards that are asked for at a time; each runs four queries at a time.")  # fmt: skip
-@click.option("--scrape-interval", "scrape_seconds", type=DurationRange(0.1),
-              help="Scrape interval of the data source; asked of it by default.")  # fmt: skip
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Boards that are asked for at a time; each runs four queries at a time.",
+)
+@click.option(
+    "--scrape-interval",
+    "scrape_seconds",
+    type=DurationRange(0.1),
+    help="Scrape interval of the data source; asked of it by default.",
+)
 def serve(
     *, url: str, listen: str, refresh_seconds: float, concurrency: int, scrape_seconds: float | None
 ) -> None:

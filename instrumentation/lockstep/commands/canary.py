@@ -25,8 +25,14 @@ _STEP_SECONDS = 0.2
 @click.option("--dir", "root", type=click.Path(path_type=Path), help="Folder of all jobs.")
 @click.option("--cluster", envvar="LOCKSTEP_CLUSTER", default="local", show_default=True)
 @click.option("--alertmanager", "url", help="Wait until its alert is there; default: do not ask.")
-@click.option("--for", "run_seconds", type=DurationRange(1, 3600), default="3m", show_default=True,
-              help="How long it trains, and waits at most.")  # fmt: skip
+@click.option(
+    "--for",
+    "run_seconds",
+    type=DurationRange(1, 3600),
+    default="3m",
+    show_default=True,
+    help="How long it trains, and waits at most.",
+)
 def canary(*, root: Path | None, cluster: str, url: str | None, run_seconds: float) -> int:
     """Train nothing for a while, with one loss that is not a number: TrainCanary must fire.
 

@@ -30,14 +30,34 @@ def _read_ranks(text: str) -> tuple[int, ...] | None:
 
 @click.command()
 @click.argument("job")
-@click.option("--steps", type=click.IntRange(1, MAX_PROFILED_STEPS), default=5, show_default=True,
-              help="Number of steps.")  # fmt: skip
-@click.option("--ranks", type=Parsed("TEXT", _read_ranks), default="all", show_default=True,
-              help="Ranks such as 3,7, or all.")  # fmt: skip
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
-              help="Folder of the traces; ./lockstep-profile-JOB by default.")  # fmt: skip
-@click.option("--wait", "wait_seconds", type=DurationRange(1), default="5m", show_default=True,
-              help="Time-out for the answers of all ranks.")  # fmt: skip
+@click.option(
+    "--steps",
+    type=click.IntRange(1, MAX_PROFILED_STEPS),
+    default=5,
+    show_default=True,
+    help="Number of steps.",
+)
+@click.option(
+    "--ranks",
+    type=Parsed("TEXT", _read_ranks),
+    default="all",
+    show_default=True,
+    help="Ranks such as 3,7, or all.",
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the traces; ./lockstep-profile-JOB by default.",
+)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=DurationRange(1),
+    default="5m",
+    show_default=True,
+    help="Time-out for the answers of all ranks.",
+)
 def profile(
     job: str, steps: int, ranks: tuple[int, ...] | None, out: Path | None, wait_seconds: float
 ) -> int:

@@ -44,8 +44,13 @@ def change_switches(job: Path, **changes: Any) -> Switches:
 @click.command()
 @click.argument("job")
 @click.option("--on/--off", "enabled", default=None, help="Turn the monitor on or off.")
-@click.option("--sample", "sample_every", metavar="STEPS", type=click.IntRange(0, MAX_SAMPLE_EVERY),
-              help="Interval of recorded operations, in steps; 0 = none.")  # fmt: skip
+@click.option(
+    "--sample",
+    "sample_every",
+    metavar="STEPS",
+    type=click.IntRange(0, MAX_SAMPLE_EVERY),
+    help="Interval of recorded operations, in steps; 0 = none.",
+)
 @click.option(
     "--hang-timeout",
     "hang_seconds",  # the key in the file of switches

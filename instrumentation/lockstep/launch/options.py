@@ -15,12 +15,24 @@ from lockstep_records.text.durations import format_duration
 _MIN_PORT, _MAX_PORT = 1, 65535
 _DEFAULT_PORT = 29500
 # Of torchrun's options those that Lockstep's launcher decides itself.
-_PET_ONLY = frozenset((
-    "PET_MONITOR_INTERVAL", "PET_START_METHOD", "PET_EVENT_LOG_HANDLER", "PET_ROLE",
-    "PET_NO_PYTHON", "PET_RUN_PATH", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER",
-    "PET_DUPLICATE_STDOUT_FILTERS", "PET_DUPLICATE_STDERR_FILTERS", "PET_SIGNALS_TO_HANDLE",
-    "PET_SHUTDOWN_TIMEOUT", "PET_VIRTUAL_LOCAL_RANK",
-))  # fmt: skip
+_PET_ONLY = frozenset(
+    (
+        "PET_MONITOR_INTERVAL",
+        "PET_START_METHOD",
+        "PET_EVENT_LOG_HANDLER",
+        "PET_ROLE",
+        "PET_NO_PYTHON",
+        "PET_RUN_PATH",
+        "PET_REDIRECTS",
+        "PET_TEE",
+        "PET_LOCAL_RANKS_FILTER",
+        "PET_DUPLICATE_STDOUT_FILTERS",
+        "PET_DUPLICATE_STDERR_FILTERS",
+        "PET_SIGNALS_TO_HANDLE",
+        "PET_SHUTDOWN_TIMEOUT",
+        "PET_VIRTUAL_LOCAL_RANK",
+    )
+)
 
 
 def torchrun_option(name: str, help_text: str, *own: str, **settings: Any) -> Any:
@@ -65,24 +77,39 @@ def read_node_count(text: str) -> int:
 
 
 TORCHRUN_OPTIONS = {
-    "standalone": torchrun_option("standalone",
-        "One node with a rendezvous of its own, as without --endpoint.", is_flag=True),
-    "rdzv_backend": torchrun_option("rdzv_backend",
+    "standalone": torchrun_option(
+        "standalone", "One node with a rendezvous of its own, as without --endpoint.", is_flag=True
+    ),
+    "rdzv_backend": torchrun_option(
+        "rdzv_backend",
         "Kind of rendezvous; static needs --node-rank and --master-addr.",
-        type=click.Choice(["c10d", "static"])),
-    "rdzv_conf": torchrun_option("rdzv_conf", "Settings of the rendezvous.",
-        metavar="KEY=VALUE,...", default=""),
-    "node_rank": torchrun_option("node_rank",
-        "Rank of this node; the node of rank 0 holds the rendezvous.", type=click.IntRange(0)),
-    "master_addr": torchrun_option("master_addr",
-        "Host of the node of rank 0; with --master-port as --endpoint.", default=""),
-    "master_port": torchrun_option("master_port", "Port of the rendezvous there; 29500 by default.",
-        type=click.IntRange(_MIN_PORT, _MAX_PORT)),
-    "local_addr": torchrun_option("local_addr",
-        "Address of this node for the others; by default its name.", default=""),
-    "log_dir": torchrun_option("log_dir", "Folder of torchrun's logs; the job's folder by default.",
-        type=click.Path(path_type=Path, file_okay=False)),
-}  # fmt: skip
+        type=click.Choice(["c10d", "static"]),
+    ),
+    "rdzv_conf": torchrun_option(
+        "rdzv_conf", "Settings of the rendezvous.", metavar="KEY=VALUE,...", default=""
+    ),
+    "node_rank": torchrun_option(
+        "node_rank",
+        "Rank of this node; the node of rank 0 holds the rendezvous.",
+        type=click.IntRange(0),
+    ),
+    "master_addr": torchrun_option(
+        "master_addr", "Host of the node of rank 0; with --master-port as --endpoint.", default=""
+    ),
+    "master_port": torchrun_option(
+        "master_port",
+        "Port of the rendezvous there; 29500 by default.",
+        type=click.IntRange(_MIN_PORT, _MAX_PORT),
+    ),
+    "local_addr": torchrun_option(
+        "local_addr", "Address of this node for the others; by default its name.", default=""
+    ),
+    "log_dir": torchrun_option(
+        "log_dir",
+        "Folder of torchrun's logs; the job's folder by default.",
+        type=click.Path(path_type=Path, file_okay=False),
+    ),
+}
 
 
 def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) -> dict[str, Any]:
@@ -151,39 +178,76 @@ def _texts(**help_by_name: str) -> dict[str, Any]:
 
 
 _JOB_OPTIONS = {
-    "nproc_per_node": torchrun_option("nproc_per_node",
-        "Ranks on this node: a number, auto, gpu or cpu.", type=Parsed("count", read_rank_count),
-        default=1, show_default=True),
-    "nnodes": torchrun_option("nnodes",
+    "nproc_per_node": torchrun_option(
+        "nproc_per_node",
+        "Ranks on this node: a number, auto, gpu or cpu.",
+        type=Parsed("count", read_rank_count),
+        default=1,
+        show_default=True,
+    ),
+    "nnodes": torchrun_option(
+        "nnodes",
         "Nodes of the job; all start this command with the same --job-id and --endpoint.",
-        type=Parsed("count", read_node_count), default=1, show_default=True),
-    "endpoint": torchrun_option("rdzv_endpoint", "HOST:PORT of the rendezvous of several nodes.",
-        "--endpoint", default=""),
-    "job_id": click.option("--job-id", *spellings("rdzv_id"), "job_id", default="",
-        help="Name of the job; by default LOCKSTEP_JOB_ID, or what Slurm or Kubernetes say."),
-    "max_restarts": torchrun_option("max_restarts",
-        "Restarts of all ranks after a failure; 0 = none.", type=click.IntRange(0), default=0,
-        show_default=True),
-    "cluster": click.option("--cluster", default="local", show_default=True,
-                            help="Name of the cluster, a label."),
+        type=Parsed("count", read_node_count),
+        default=1,
+        show_default=True,
+    ),
+    "endpoint": torchrun_option(
+        "rdzv_endpoint", "HOST:PORT of the rendezvous of several nodes.", "--endpoint", default=""
+    ),
+    "job_id": click.option(
+        "--job-id",
+        *spellings("rdzv_id"),
+        "job_id",
+        default="",
+        help="Name of the job; by default LOCKSTEP_JOB_ID, or what Slurm or Kubernetes say.",
+    ),
+    "max_restarts": torchrun_option(
+        "max_restarts",
+        "Restarts of all ranks after a failure; 0 = none.",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+    ),
+    "cluster": click.option(
+        "--cluster", default="local", show_default=True, help="Name of the cluster, a label."
+    ),
     "project": click.option("--project", default="", help="Account of the job; empty = none."),
-    "root": click.option("--dir", "root", type=click.Path(path_type=Path),
-        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep."),
-    "serve": click.option("--serve", default="",
-                          help="HOST:PORT that serves the job's metrics; empty = none."),
-    "log_json": click.option("--log-json", is_flag=True,
-        help="Write the ranks' logs as JSON lines with job and step."),
-    "summary_to": click.option("--summary-to", metavar="SINK[:TARGET]", multiple=True,
-        help="Write summaries and the verdict to mlflow, wandb or tensorboard; repeatable."),
-    "hang_timeout_seconds": click.option("--hang-timeout", "hang_timeout_seconds",
-        type=DurationRange(), default=format_duration(HANG_TIMEOUT_SECONDS), show_default=True,
-        help="Report a hang (the job goes on) after that long without progress; "
-             "0s = do not watch."),
-    "pause_timeout_seconds": click.option("--pause-timeout", "pause_timeout_seconds",
-        type=DurationRange(), default=format_duration(PAUSE_TIMEOUT_SECONDS), show_default=True,
-        help="Hang time-out in initialisation, checkpoint, evaluation, restore; "
-             "0s = do not watch."),
-}  # fmt: skip
+    "root": click.option(
+        "--dir",
+        "root",
+        type=click.Path(path_type=Path),
+        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR, /run/lockstep or /dev/shm/lockstep.",
+    ),
+    "serve": click.option(
+        "--serve", default="", help="HOST:PORT that serves the job's metrics; empty = none."
+    ),
+    "log_json": click.option(
+        "--log-json", is_flag=True, help="Write the ranks' logs as JSON lines with job and step."
+    ),
+    "summary_to": click.option(
+        "--summary-to",
+        metavar="SINK[:TARGET]",
+        multiple=True,
+        help="Write summaries and the verdict to mlflow, wandb or tensorboard; repeatable.",
+    ),
+    "hang_timeout_seconds": click.option(
+        "--hang-timeout",
+        "hang_timeout_seconds",
+        type=DurationRange(),
+        default=format_duration(HANG_TIMEOUT_SECONDS),
+        show_default=True,
+        help="Report a hang (the job goes on) after that long without progress; 0s = do not watch.",
+    ),
+    "pause_timeout_seconds": click.option(
+        "--pause-timeout",
+        "pause_timeout_seconds",
+        type=DurationRange(),
+        default=format_duration(PAUSE_TIMEOUT_SECONDS),
+        show_default=True,
+        help="Hang time-out in initialisation, checkpoint, evaluation, restore; 0s = do not watch.",
+    ),
+}
 DESCRIPTION_OPTIONS = _texts(
     name="Name that people know the job by.",
     user="Who runs it; by default whoever submitted it.",
@@ -192,24 +256,42 @@ DESCRIPTION_OPTIONS = _texts(
     gpu_model="Model of the GPUs; by default the driver's.",
     currency="ISO 4217 code of the price.",
 ) | {
-    "deadline_time": click.option("--deadline", "deadline_time",
+    "deadline_time": click.option(
+        "--deadline",
+        "deadline_time",
         type=Parsed("time", _read_time),
-        help="When it must be done, such as 2026-12-01T06:00+01:00."),
+        help="When it must be done, such as 2026-12-01T06:00+01:00.",
+    ),
     "declared_tokens": click.option(
-        "--declared-tokens", type=click.IntRange(1), help="Tokens to be trained on."),
+        "--declared-tokens", type=click.IntRange(1), help="Tokens to be trained on."
+    ),
     "price_per_gpu_hour": click.option(
-        "--price-per-gpu-hour", type=FiniteRange(0), help="Price of one GPU for one hour."),
-}  # fmt: skip
+        "--price-per-gpu-hour", type=FiniteRange(0), help="Price of one GPU for one hour."
+    ),
+}
 """Options that only describe the job; they become fields of its events."""
 LEDGER_OPTIONS = {
-    "ledger": click.option("--ledger", metavar="URL", default="", envvar="LOCKSTEP_LEDGER",
-        help="Deliver the events of jobs to this address, unless an agent of this node does."),
-    "ledger_token": click.option("--ledger-token-file", "ledger_token", type=_FILE,
+    "ledger": click.option(
+        "--ledger",
+        metavar="URL",
+        default="",
+        envvar="LOCKSTEP_LEDGER",
+        help="Deliver the events of jobs to this address, unless an agent of this node does.",
+    ),
+    "ledger_token": click.option(
+        "--ledger-token-file",
+        "ledger_token",
+        type=_FILE,
         envvar="LOCKSTEP_LEDGER_TOKEN_FILE",
-        help="File that holds the token of a writer of the ledger."),
-    "ledger_ca": click.option("--ledger-ca", type=_FILE, envvar="LOCKSTEP_LEDGER_CA",
-        help="Certificates by which an https ledger is trusted; by default the system's."),
-}  # fmt: skip
+        help="File that holds the token of a writer of the ledger.",
+    ),
+    "ledger_ca": click.option(
+        "--ledger-ca",
+        type=_FILE,
+        envvar="LOCKSTEP_LEDGER_CA",
+        help="Certificates by which an https ledger is trusted; by default the system's.",
+    ),
+}
 _ALL_OPTIONS = _JOB_OPTIONS | TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
 JOB_FIELDS = tuple(_ALL_OPTIONS)
 

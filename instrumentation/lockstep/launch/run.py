@@ -380,8 +380,13 @@ def _print_outcome(job: Job, exit_code: int) -> None:
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @job_options
-@click.option("-m", "--module", is_flag=True, envvar="PET_MODULE",
-              help="PROGRAM is a module, as for python -m.")  # fmt: skip
+@click.option(
+    "-m",
+    "--module",
+    is_flag=True,
+    envvar="PET_MODULE",
+    help="PROGRAM is a module, as for python -m.",
+)
 @click.option(
     "--plugin",
     is_flag=True,

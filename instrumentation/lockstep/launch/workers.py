@@ -99,9 +99,12 @@ class _EndRecorder:
             self.exit_codes.append(exit_code)
             error = output.end()
             fields = {
-                "rank": rank, "pid": process.pid, "exit_code": exit_code, "signal": signal_name,
+                "rank": rank,
+                "pid": process.pid,
+                "exit_code": exit_code,
+                "signal": signal_name,
                 "first": is_first,
-            }  # fmt: skip
+            }
             if error is not None:
                 fields["exception"] = str(error)
             self._last_end = max(self._last_end, moment)

@@ -20,14 +20,26 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KINDS = {
-    "all_reduce": "all_reduce", "all_reduce_coalesced": "all_reduce", "all_gather": "all_gather",
-    "all_gather_single": "all_gather", "all_gather_into_tensor": "all_gather",
-    "all_gather_coalesced": "all_gather", "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_single": "reduce_scatter", "reduce_scatter_tensor": "reduce_scatter",
-    "all_to_all": "all_to_all", "all_to_all_single": "all_to_all", "broadcast": "broadcast",
-    "_broadcast_coalesced": "broadcast", "send": "send_recv", "recv": "send_recv", "reduce": None,
-    "gather": None, "scatter": None, "barrier": None,
-}  # fmt: skip
+    "all_reduce": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "_broadcast_coalesced": "broadcast",
+    "send": "send_recv",
+    "recv": "send_recv",
+    "reduce": None,
+    "gather": None,
+    "scatter": None,
+    "barrier": None,
+}
 """Blocking functions of ``torch.distributed`` and their kinds as in the catalogue.
 
 None is waited for and not counted."""

@@ -19,12 +19,18 @@ from lockstep.patches.points import GROUP_RESOLVER, Wrapper, find_or_report
 from lockstep.recorder.phases import BACKWARD, FORWARD, NOT_WAITING
 
 KINDS = {
-    "all_reduce": "all_reduce", "all_reduce_": "all_reduce", "all_reduce_coalesced": "all_reduce",
-    "all_reduce_coalesced_": "all_reduce", "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather", "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter", "all_to_all_single": "all_to_all",
-    "broadcast": "broadcast", "broadcast_": "broadcast",
-}  # fmt: skip
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_coalesced_": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "broadcast_": "broadcast",
+}
 """Operators of ``torch.ops._c10d_functional`` and their kinds as in the catalogue."""
 KINDS_WITH_GRAPH = {
     name: KINDS[name]

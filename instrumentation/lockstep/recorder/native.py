@@ -29,14 +29,23 @@ from lockstep_records.page.replicas import unseen_bits
 from lockstep_records.page.writer import PageWriter
 
 _TYPES = {
-    "Q": "uint64_t", "q": "int64_t", "I": "uint32_t", "i": "int32_t", "H": "uint16_t",
-    "d": "double", "f": "float",
-}  # fmt: skip
+    "Q": "uint64_t",
+    "q": "int64_t",
+    "I": "uint32_t",
+    "i": "int32_t",
+    "H": "uint16_t",
+    "d": "double",
+    "f": "float",
+}
 _STRUCTS = {
-    "Slot": layout.SLOT, "Periodic": layout.PERIODIC, "Row": layout.ROW,
-    "Identity": layout.IDENTITY, "LaunchesHeader": launches.HEADER,
-    "Communicator": launches.COMMUNICATOR, "Collective": launches.COLLECTIVE,
-}  # fmt: skip
+    "Slot": layout.SLOT,
+    "Periodic": layout.PERIODIC,
+    "Row": layout.ROW,
+    "Identity": layout.IDENTITY,
+    "LaunchesHeader": launches.HEADER,
+    "Communicator": launches.COMMUNICATOR,
+    "Collective": launches.COLLECTIVE,
+}
 
 
 def _declaration(field: Field) -> str:

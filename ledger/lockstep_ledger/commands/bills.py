@@ -22,8 +22,9 @@ Command = Callable[..., None]
 
 def _bill_options(command: Command) -> Command:
     zone = timezone_option("Time zone of days and months.")
-    month = click.option("--month", metavar="YEAR-MONTH",
-        help="Month such as 2026-10.  [default: the one that runs]")  # fmt: skip
+    month = click.option(
+        "--month", metavar="YEAR-MONTH", help="Month such as 2026-10.  [default: the one that runs]"
+    )
     is_csv = click.option("--csv", "is_csv", is_flag=True, help="Print CSV.")
     return store_option(rates_option(zone(month(is_csv(json_option(command))))))
 

@@ -41,22 +41,34 @@ def _read_since(text: str) -> float:
 
 @click.command("slurm")
 @follow_options
-@click.option("--every", "every_seconds", type=DurationRange(1.0), default="5m", show_default=True,
-              help="Time between two runs of sacct.")  # fmt: skip
-@click.option("--since", "since_seconds", type=Parsed("TEXT", _read_since), help=
-              "Tell jobs from then on, again too: a duration before now, or a date; by default from"
-              " where the last feed ended, and 24h at first.")  # fmt: skip
+@click.option(
+    "--every",
+    "every_seconds",
+    type=DurationRange(1.0),
+    default="5m",
+    show_default=True,
+    help="Time between two runs of sacct.",
+)
+@click.option(
+    "--since",
+    "since_seconds",
+    type=Parsed("TEXT", _read_since),
+    help="Tell jobs from then on, again too: a duration before now, or a date; by default from"
+    " where the last feed ended, and 24h at first.",
+)
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File that remembers where the last poll ended; one a cluster under $STATE_DIRECTORY or"
     " ~/.local/state by default.",
 )
-@click.option("--partition", "partitions", multiple=True,
-              help="Only jobs of this partition; repeatable.")  # fmt: skip
+@click.option(
+    "--partition", "partitions", multiple=True, help="Only jobs of this partition; repeatable."
+)
 @click.option("--cpu-jobs", is_flag=True, help="Jobs that ask for no GPU too.")
-@click.option("--rounds", type=click.IntRange(1),
-              help="Runs of sacct that succeed; unlimited by default.")  # fmt: skip
+@click.option(
+    "--rounds", type=click.IntRange(1), help="Runs of sacct that succeed; unlimited by default."
+)
 def follow_slurm(
     *,
     url: str,

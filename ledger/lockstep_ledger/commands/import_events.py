@@ -100,8 +100,9 @@ _TOO_MANY = frozenset({429})
 
 def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds ``--url`` and ``--token-file``."""
-    token = click.option("--token-file", type=FILE,
-        help="File whose first line is a writer's token, for --url.")  # fmt: skip
+    token = click.option(
+        "--token-file", type=FILE, help="File whose first line is a writer's token, for --url."
+    )
     url = click.option("--url", help="Deliver to a ledger that runs: http://127.0.0.1:9450.")
     return url(token(command))
 
@@ -109,8 +110,13 @@ def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @store_option
-@click.option("--cluster", type=LABEL_VALUE, default="local", show_default=True,
-              help="Cluster of events that name none.")  # fmt: skip
+@click.option(
+    "--cluster",
+    type=LABEL_VALUE,
+    default="local",
+    show_default=True,
+    help="Cluster of events that name none.",
+)
 @running_ledger_options
 @click.option(
     "--from",
@@ -237,8 +243,13 @@ _Origin = tuple[str, str, str]
 
 @click.command()
 @store_option
-@click.option("--refusal", "refusals", multiple=True, type=click.Choice(REFUSALS),
-              help="Only what was refused for this reason; repeatable.")  # fmt: skip
+@click.option(
+    "--refusal",
+    "refusals",
+    multiple=True,
+    type=click.Choice(REFUSALS),
+    help="Only what was refused for this reason; repeatable.",
+)
 @click.option("--id", "ids", multiple=True, help="Only the event of this id; repeatable.")
 @running_ledger_options
 @click.option(

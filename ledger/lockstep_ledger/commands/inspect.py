@@ -41,11 +41,13 @@ def reading(store: str) -> Iterator[Connection]:
 @click.option("--user", help="Only jobs of this user.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only jobs of this status.")
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="Only jobs of this outcome.")
-@click.option("--failure-class", type=click.Choice(FAILURE_CLASSES),
-              help="Only failures of this class.")  # fmt: skip
+@click.option(
+    "--failure-class", type=click.Choice(FAILURE_CLASSES), help="Only failures of this class."
+)
 @click.option("--cause", help="Only jobs that ended for this cause.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True,
-              help="Most rows to list.")  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Most rows to list."
+)
 @json_option
 def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> None:
     """List jobs, the newest first."""
@@ -96,8 +98,9 @@ def job(*, job_id: str, store: str, cluster: str | None, is_json: bool) -> None:
 
 @click.command("dead-letters")
 @store_option
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True,
-              help="Most rows to list.")  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Most rows to list."
+)
 @json_option
 def dead_letters(*, store: str, limit: int, is_json: bool) -> None:
     """List what was refused, with the reason, the newest first."""

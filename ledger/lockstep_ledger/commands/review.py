@@ -222,8 +222,12 @@ def _this_week() -> date:
 
 @click.command()
 @store_option
-@click.option("--week", type=Parsed("YEAR-WWEEK", parse_week), default=_this_week,
-              help="Week such as 2026-W47, in UTC.  [default: the current week]")  # fmt: skip
+@click.option(
+    "--week",
+    type=Parsed("YEAR-WWEEK", parse_week),
+    default=_this_week,
+    help="Week such as 2026-W47, in UTC.  [default: the current week]",
+)
 @click.option("--cluster", help="Only jobs of this cluster.")
 @json_option
 def review(*, store: str, week: date, cluster: str | None, is_json: bool) -> None:

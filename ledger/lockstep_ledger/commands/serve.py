@@ -15,9 +15,13 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 
 
 @click.command()
-@click.option("--listen", type=options.Parsed("HOST:PORT", options.read_address),
-              default="127.0.0.1:9450", show_default=True,
-              help="Address to listen on; port 0 takes any free one.")  # fmt: skip
+@click.option(
+    "--listen",
+    type=options.Parsed("HOST:PORT", options.read_address),
+    default="127.0.0.1:9450",
+    show_default=True,
+    help="Address to listen on; port 0 takes any free one.",
+)
 @store_option
 @click.option(
     "--cluster",
@@ -30,8 +34,9 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 )
 @click.option("--queue", "queues", **_NAMES, help="Queue to count from 0 on; repeatable.")
 @click.option("--project", "projects", **_NAMES, help="Project to count from 0 on; repeatable.")
-@click.option("--job-class", "job_classes", **_NAMES,
-              help="Job class to count from 0 on; repeatable.")  # fmt: skip
+@click.option(
+    "--job-class", "job_classes", **_NAMES, help="Job class to count from 0 on; repeatable."
+)
 @click.option("--writer-tokens", type=FILE, help="File of tokens that may deliver, one a line.")
 @click.option("--reader-tokens", type=FILE, help="File of tokens that may read, one a line.")
 @click.option(
@@ -52,10 +57,14 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
     show_default="15s",
     help="Longest scrape interval; a new series is served as 0 for 1.5 times as long.",
 )
-@click.option("--node-wait", "node_wait_seconds",
-              type=options.DurationRange(0.0, 30 * _DAY_SECONDS), default=600.0, show_default="10m",
-              help=
-              "How long a job waits for its other nodes after the first has ended.")  # fmt: skip
+@click.option(
+    "--node-wait",
+    "node_wait_seconds",
+    type=options.DurationRange(0.0, 30 * _DAY_SECONDS),
+    default=600.0,
+    show_default="10m",
+    help="How long a job waits for its other nodes after the first has ended.",
+)
 @click.option(
     "--requeue-wait",
     "requeue_wait_seconds",
@@ -84,9 +93,15 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
     show_default="6h",
     help="How long a job of which no scheduler speaks may send nothing before it is unknown.",
 )
-@click.option("--max-body", "max_body_bytes", metavar="BYTES",
-              type=click.IntRange(1 << 20, 64 << 20), default=1 << 20, show_default=True,
-              help="Limit of the size of a request's body.")  # fmt: skip
+@click.option(
+    "--max-body",
+    "max_body_bytes",
+    metavar="BYTES",
+    type=click.IntRange(1 << 20, 64 << 20),
+    default=1 << 20,
+    show_default=True,
+    help="Limit of the size of a request's body.",
+)
 @click.option(
     "--max-rate",
     "requests_per_second",

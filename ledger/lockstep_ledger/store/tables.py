@@ -45,9 +45,14 @@ events = sa.Table(
     sa.UniqueConstraint("id", name="events_id"),
     sa.Index("events_of_job", "job", "sequence"),
     sa.Index("events_of_node", "job", "node", "time"),
-    sa.Index("events_of_incidents", "job", "time", sqlite_where=sa.text("kind = 'node_event'"),
-             postgresql_where=sa.text("kind = 'node_event'")),
-)  # fmt: skip
+    sa.Index(
+        "events_of_incidents",
+        "job",
+        "time",
+        sqlite_where=sa.text("kind = 'node_event'"),
+        postgresql_where=sa.text("kind = 'node_event'"),
+    ),
+)
 
 jobs = sa.Table(
     "jobs",

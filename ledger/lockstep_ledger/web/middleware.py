@@ -27,10 +27,13 @@ _CONTENT_POLICY = (
     b" frame-ancestors 'none'"
 )
 _SECURITY_HEADERS = [
-    (b"content-security-policy", _CONTENT_POLICY), (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"), (b"cache-control", b"no-store"),
-]  # fmt: skip
+    (b"content-security-policy", _CONTENT_POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
 
 
 def _objection_to_body(headers: Headers) -> str:

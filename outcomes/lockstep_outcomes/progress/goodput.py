@@ -50,9 +50,14 @@ class JobGoodput:
 
 
 PROGRESS_STATES: tuple[GoodputState, ...] = (
-    "productive", "data_wait", "communication", "straggler_wait", "host_bound", "evaluation",
+    "productive",
+    "data_wait",
+    "communication",
+    "straggler_wait",
+    "host_bound",
+    "evaluation",
     "other",
-)  # fmt: skip
+)
 """States in which a job moves on: the R of Meta's ETTR, which counts slow steps as training."""
 
 

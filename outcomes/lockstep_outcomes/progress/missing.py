@@ -356,8 +356,12 @@ def _numbers(states: _States) -> dict[str, list[int]]:
 _PLACES_REACHED = (_behind_in_steps, _finished)
 _STATES_OF_PROCESSES = (_not_running, _blocked_in_kernel)
 _EVIDENCE: dict[str, Callable[[_States, _States], _Found]] = {
-    "behind_in_steps": _behind_in_steps, "loop_has_ended": _finished,
-    "behind_in_collectives": _behind_in_collectives, "nothing_left_on_device": _late_hosts,
-    "process_not_running": _not_running, "outside_of_waits": _outside_of_waits,
-    "earlier_in_the_step": _earlier_in_the_step, "blocked_in_kernel": _blocked_in_kernel,
-}  # fmt: skip
+    "behind_in_steps": _behind_in_steps,
+    "loop_has_ended": _finished,
+    "behind_in_collectives": _behind_in_collectives,
+    "nothing_left_on_device": _late_hosts,
+    "process_not_running": _not_running,
+    "outside_of_waits": _outside_of_waits,
+    "earlier_in_the_step": _earlier_in_the_step,
+    "blocked_in_kernel": _blocked_in_kernel,
+}

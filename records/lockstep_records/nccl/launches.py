@@ -19,9 +19,19 @@ SUFFIX = ".launches"
 MAX_COMMUNICATORS = 256
 MAX_COLLECTIVES = 16_384
 FUNCTIONS = (
-    "Invalid", "AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "Broadcast", "Reduce",
-    "Gather", "Scatter", "Send", "Recv", "SendRecv",
-)  # fmt: skip
+    "Invalid",
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "AlltoAll",
+    "Broadcast",
+    "Reduce",
+    "Gather",
+    "Scatter",
+    "Send",
+    "Recv",
+    "SendRecv",
+)
 """Code of a function is its index."""
 PAIRWISE = ("Send", "Recv")
 """Functions that bring two ranks together, and are counted for each peer and direction."""

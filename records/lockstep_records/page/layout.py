@@ -119,9 +119,16 @@ LATE_LOSSES = 8  # newest ones on a page
 # Bit n of a row's flags is set when the n-th is true of the step.
 # With ``device`` its times are the device's, which ``device_pending`` awaits: the host's stand.
 ROW_FLAGS = (
-    "loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured",
-    "device", "device_pending",
-)  # fmt: skip
+    "loss_spike",
+    "divergence",
+    "rework",
+    "hang",
+    "nonfinite",
+    "out_of_memory",
+    "measured",
+    "device",
+    "device_pending",
+)
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
 
 
@@ -162,7 +169,7 @@ IDENTITY = Section(
     _text("job_class", 64, "class or quality of service of the job, empty when unknown"),
     Field("launch_key", "I", "same on the ranks that one launcher of the node started together"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
-)  # fmt: skip
+)
 
 HEARTBEAT = Section(
     "heartbeat",
@@ -195,14 +202,23 @@ SLOT = Section(
     _by(CHECKPOINT_OUTCOMES, "checkpoints", "Q", "checkpoint attempts by outcome"),
     _by(COLLECTIVE_KINDS, "collectives", "Q", "collectives by kind"),
     _by(COLLECTIVE_KINDS, "collective_bytes", "Q", "bytes handed to collectives by kind"),
-    _by(COLLECTIVE_KINDS, "collective_seconds", "d",
-        "exposed seconds from this rank's arrival to completion, by kind"),
+    _by(
+        COLLECTIVE_KINDS,
+        "collective_seconds",
+        "d",
+        "exposed seconds from this rank's arrival to completion, by kind",
+    ),
     Field("step_seconds_sum", "d", "sum of the durations of steps"),
-    Field("step_buckets", "Q", "steps by duration: above the bound before, up to the bucket's own",
-        len(STEP_BUCKETS) + 1, items=(*(str(bound) for bound in STEP_BUCKETS), "more")),
+    Field(
+        "step_buckets",
+        "Q",
+        "steps by duration: above the bound before, up to the bucket's own",
+        len(STEP_BUCKETS) + 1,
+        items=(*(str(bound) for bound in STEP_BUCKETS), "more"),
+    ),
     Field("settled_steps", "Q", "rows whose seconds are in the totals: all before that number"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
-)  # fmt: skip
+)
 
 
 PERIODIC = Section(
@@ -266,7 +282,8 @@ PERIODIC = Section(
             "Q",
             f"checkpoints by {writing} seconds: above the bound before, up to the bucket's own",
         )
-        for writing in ("blocking", "persisting")),
+        for writing in ("blocking", "persisting")
+    ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th step is timed on the device", optional=True),
     Field("run_queue_seconds", "d", "the loop's waits for a core", optional=True),
@@ -281,7 +298,7 @@ PERIODIC = Section(
     Field("unphased_ratio", "d", "share of these steps that lies in no phase", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
     size=2048,
-)  # fmt: skip
+)
 
 EXTRAS = {
     "sequence_min": "tokens of the rank's shortest sequence",
@@ -292,7 +309,7 @@ EXTRAS = {
     "core_seconds": "these threads had a core since then",
     "stopped_seconds": "the process was stopped since the row before",
     "collection_seconds": "Python collected garbage since the row before",
-}  # fmt: skip
+}
 """Numbers that not every step has, with their meaning; the index in a row is that of the entry."""
 MAX_EXTRAS = 19
 
@@ -304,9 +321,12 @@ ROW = Section(
     Field("step", "q", "step, as the job counts"),
     Field("start_ns", "q", "monotonic time at which the step began"),
     Field("first_arrival_ns", "q", "arrival at the step's first collective", optional=True),
-    Field("last_arrival_ns", "q",
-          "end of the step's last collective minus all its waiting; of a single one the arrival",
-          optional=True),
+    Field(
+        "last_arrival_ns",
+        "q",
+        "end of the step's last collective minus all its waiting; of a single one the arrival",
+        optional=True,
+    ),
     Field("seconds", "f", "duration of the step"),
     _by(STEP_PHASES, "phase_seconds", "f", "seconds by phase"),
     Field("loss", "f", "training loss of this rank", optional=True),
@@ -316,7 +336,7 @@ ROW = Section(
     Field("present", "I", "bit n is set when the n-th optional field is known, then the extras"),
     Field("extras", "d", "numbers by index", MAX_EXTRAS, optional=True, items=tuple(EXTRAS)),
     Field("checksum", "Q", "CRC-32 of everything before it in the row"),
-)  # fmt: skip
+)
 ROW_NUMBERS = 1 << 32
 """From there on the number in a row begins at 0 again."""
 MAX_STEP_SECONDS = 30 * 86400.0

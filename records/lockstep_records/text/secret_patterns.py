@@ -206,12 +206,15 @@ _STEPS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] 
     ("authorization cookie", _QUOTED_HEADER, _mask_value),
     ("authorization cookie", _HEADER, _mask_value),
     ("secret passw passphrase pwd credential key", _NAMED, _mask_value),
-    ("token", _TOKEN, _mask_value), ("pass", _PASS, _mask_value),
+    ("token", _TOKEN, _mask_value),
+    ("pass", _PASS, _mask_value),
     ("token pass secret pwd credential key", _OPTION, _mask_value),
-    ("bearer basic", _BEARER, _mask_value), ("://", _ADDRESS, _mask_password),
-    ("@", _LOGIN, _mask_value), ("? &", _QUERY_SECRET, _mask_value),
+    ("bearer basic", _BEARER, _mask_value),
+    ("://", _ADDRESS, _mask_password),
+    ("@", _LOGIN, _mask_value),
+    ("? &", _QUERY_SECRET, _mask_value),
     ("mysql mariadb sshpass login openssl curl passwd", _ARGUMENT, _mask_value),
-)  # fmt: skip
+)
 """Literals of which a text holds one, the pattern that is searched then, and what replaces it."""
 
 

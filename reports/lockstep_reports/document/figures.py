@@ -22,9 +22,15 @@ INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
 LATENESS_SCALE = ["#fbf6ea", "#fbdc9d", "#f6ab5e", "#dd6a4c", "#a3264a", "#4a0d3f"]
 # Waiting is grey.
 PHASE_COLOURS = {
-    "data": SKY, "forward": BLUE, "backward": GREEN, "sync": "#d5dbe2", "optimizer": ORANGE,
-    "checkpoint": PURPLE, "eval": YELLOW, "other": "#7f7f7f",
-}  # fmt: skip
+    "data": SKY,
+    "forward": BLUE,
+    "backward": GREEN,
+    "sync": "#d5dbe2",
+    "optimizer": ORANGE,
+    "checkpoint": PURPLE,
+    "eval": YELLOW,
+    "other": "#7f7f7f",
+}
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "paper_bgcolor": "rgba(0,0,0,0)",

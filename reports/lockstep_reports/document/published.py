@@ -372,15 +372,19 @@ _REASON_BY_KIND = {
 
 
 LOG_REASONS = {
-    "world_size": "no line has the number of ranks", "verdict.phase": _LOG_REASON,
+    "world_size": "no line has the number of ranks",
+    "verdict.phase": _LOG_REASON,
     "verdict.confidence": "lines are judged by rules and not by chance",
     "steps.median_seconds": "no line has a step time",
     "startup_seconds": "no line shows when training began",
     "run_seconds": "no line shows when training began or ended",
     "wall_seconds": "no line has a time",
-    "seconds_after_last_progress": "no line with a time shows progress", "collectives": _LOG_REASON,
-    "what_if": _LOG_REASON, "alignment": _LOG_REASON, "slo": _NO_LEDGER,
-}  # fmt: skip
+    "seconds_after_last_progress": "no line with a time shows progress",
+    "collectives": _LOG_REASON,
+    "what_if": _LOG_REASON,
+    "alignment": _LOG_REASON,
+    "slo": _NO_LEDGER,
+}
 """Why a field of a report on a log is null, by its dotted name in the JSON."""
 
 

@@ -53,11 +53,15 @@ from lockstep_reports.verdict.verdict import Episode, EpisodeRecord, slow_name
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent, plural
 
 HEAT_MAPS = {
-    "lateness": ("Who was late, step by step",
-        "Milliseconds by which each rank came later to the synchronisation than the earliest one."),
-    "own": ("Who was slower than usual, step by step",
-        "How much longer than its own median each worker took, in percent."),
-}  # fmt: skip
+    "lateness": (
+        "Who was late, step by step",
+        "Milliseconds by which each rank came later to the synchronisation than the earliest one.",
+    ),
+    "own": (
+        "Who was slower than usual, step by step",
+        "How much longer than its own median each worker took, in percent.",
+    ),
+}
 """Title and hint of a heat map, by what it shows."""
 # What a curve of step times can prove depends on whose times they are.
 STEP_HINTS = {
@@ -89,12 +93,15 @@ def _draw(name: str, analysis: StepAnalysis) -> str:
 
 MAX_ROWS = 32
 _MEANINGS = {
-    "data": "waiting for the next batch", "forward": "forward pass",
+    "data": "waiting for the next batch",
+    "forward": "forward pass",
     "backward": "backward pass until the last local gradient is ready",
     "sync": "from the own arrival at the collectives to their completion: waiting and transfer",
-    "optimizer": "optimizer step", "checkpoint": "writing a checkpoint", "eval": "evaluation",
+    "optimizer": "optimizer step",
+    "checkpoint": "writing a checkpoint",
+    "eval": "evaluation",
     "other": "host work between the others",
-}  # fmt: skip
+}
 _STATES_HINT = (
     "Productive: forward, backward and optimizer; a slow rank's longer work counts there too."
     " Straggler wait: what the others waited for it. Start-up: from the birth of a rank's page to"

@@ -47,17 +47,32 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule("stopped", "stopped", in_sync=True, is_whole=False,
+    Rule(
+        "stopped",
+        "stopped",
+        in_sync=True,
+        is_whole=False,
         reason="A process that stands still works in no phase; in a collective all wait for it.",
-        missing="Stops of processes were not recorded: they are in own work and in waits."),
-    Rule("collector", "collection", in_sync=False, is_whole=True,
+        missing="Stops of processes were not recorded: they are in own work and in waits.",
+    ),
+    Rule(
+        "collector",
+        "collection",
+        in_sync=False,
+        is_whole=True,
         reason="The collector of garbage runs in Python, which a rank leaves to wait for others.",
-        missing="Pauses of the garbage collector were not recorded by step: they are in own work."),
-    Rule("queued", "run_queue", in_sync=False, is_whole=False,
+        missing="Pauses of the garbage collector were not recorded by step: they are in own work.",
+    ),
+    Rule(
+        "queued",
+        "run_queue",
+        in_sync=False,
+        is_whole=False,
         reason="A wait for a core lengthens own work. No step has less work than the quickest rank"
         " usually: what is more fell into collectives, where the rank had nothing to do.",
-        missing="Waits for a core were not recorded: they are in own work."),
-)  # fmt: skip
+        missing="Waits for a core were not recorded: they are in own work.",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

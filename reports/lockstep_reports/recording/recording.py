@@ -21,10 +21,15 @@ from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
 
 _KINDS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all", "alltoallv": "all_to_all", "broadcast": "broadcast",
-    "sendrecv": "send_recv", "reduce": "reduce",
-}  # fmt: skip
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "broadcast": "broadcast",
+    "sendrecv": "send_recv",
+    "reduce": "reduce",
+}
 
 
 def collective_kind(operation: str) -> str | None:

@@ -286,9 +286,15 @@ def timed_steps(
 
 
 _SUMS = (
-    "seconds", "tokens", "sequence_squares", "host_bound", "run_queue", "blocked", "stopped",
+    "seconds",
+    "tokens",
+    "sequence_squares",
+    "host_bound",
+    "run_queue",
+    "blocked",
+    "stopped",
     "collection",
-)  # fmt: skip
+)
 _HIGHEST = ("last_arrival", "not_finite", "hung", "by_device")
 
 

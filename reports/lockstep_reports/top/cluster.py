@@ -31,9 +31,13 @@ def _any_of(*series: Series) -> str:
 
 
 _JOB_SERIES = (
-    recorded.JOB_GPUS, recorded.JOB_LOSS, recorded.JOB_STEP, recorded.PROGRESS_AGE,
-    recorded.STANDING, recorded.PRODUCTIVE,
-)  # fmt: skip
+    recorded.JOB_GPUS,
+    recorded.JOB_LOSS,
+    recorded.JOB_STEP,
+    recorded.PROGRESS_AGE,
+    recorded.STANDING,
+    recorded.PRODUCTIVE,
+)
 # ``or`` compares labels without the name; the series after it have one more.
 _NUMBERS = f"{_any_of(*_JOB_SERIES)} or {select(recorded.SLICE_RATIO, eq(SLO, 'throughput'))}"
 _HELD_UP = {

@@ -39,12 +39,20 @@ class SnapshotSource(Protocol):
 @click.argument("source", metavar="[JOB|NODE|URL]", required=False)
 @click.option("--job-id", metavar="ID", help="Job to select from a Prometheus; default all jobs.")
 @click.option("--node", metavar="NAME", help="Node to select from a Prometheus; default all.")
-@click.option("--every", "every_seconds", type=DurationRange(0.2, 3600), default="2s",
-              show_default=True, help="Time between two frames, such as 500ms or 5s.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(1, _ALL_ROWS),
-              help="Number of ranks; default as many as fit.")  # fmt: skip
-@click.option("--cluster", "cluster_url", metavar="URL",
-              help="Show all jobs of a Prometheus, worst first.")  # fmt: skip
+@click.option(
+    "--every",
+    "every_seconds",
+    type=DurationRange(0.2, 3600),
+    default="2s",
+    show_default=True,
+    help="Time between two frames, such as 500ms or 5s.",
+)
+@click.option(
+    "--rows", type=click.IntRange(1, _ALL_ROWS), help="Number of ranks; default as many as fit."
+)
+@click.option(
+    "--cluster", "cluster_url", metavar="URL", help="Show all jobs of a Prometheus, worst first."
+)
 @click.option("--all", "all_jobs", is_flag=True, help="Show the running jobs of this node.")
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 def top(

@@ -13,9 +13,12 @@ from lockstep_reports.whatif.graph import Grid, NoReplayError
 from lockstep_reports.wording import plural
 
 _REPLICA_TYPES = (
-    optype.PARAMS_GATHER, optype.GRADS_SCATTER, optype.SEPARATE_GRADS, optype.PARAMS_SYNC,
+    optype.PARAMS_GATHER,
+    optype.GRADS_SCATTER,
+    optype.SEPARATE_GRADS,
+    optype.PARAMS_SYNC,
     optype.GRADS_SYNC,
-)  # fmt: skip
+)
 # A send to the next stage ends with the receive of the same number there; backward the other way.
 _PAIRS = (
     (optype.FORWARD_SEND, optype.FORWARD_RECV, 1),

@@ -13,9 +13,13 @@ _MAX_TOKENS = 1 << 40
 @click.command()
 @click.argument("texts", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("to", type=click.Path(path_type=Path))
-@click.option("--tokens-per-shard", type=click.IntRange(1, _MAX_TOKENS), default=1 << 26,
-              show_default=True,
-              help="Tokens in each shard but the last; a token is one byte.")  # fmt: skip
+@click.option(
+    "--tokens-per-shard",
+    type=click.IntRange(1, _MAX_TOKENS),
+    default=1 << 26,
+    show_default=True,
+    help="Tokens in each shard but the last; a token is one byte.",
+)
 def shards(texts: Path, to: Path, tokens_per_shard: int) -> None:
     """Write the text files under TEXTS as token shards to the new folder TO.
 

@@ -127,9 +127,12 @@ def _diverge(fault: Fault, target: Target) -> Step:
 NUMBERS = (
     Kind(name="nan-gradient", in_step=_nan_gradient),
     Kind(name="nan-loss", in_step=_nan_loss),
-    Kind(name="diverge", in_step=_diverge,
-         values=(Value(name="factor", low=0, high=1e9, default=100),)),
-)  # fmt: skip
+    Kind(
+        name="diverge",
+        in_step=_diverge,
+        values=(Value(name="factor", low=0, high=1e9, default=100),),
+    ),
+)
 
 
 _MAX_FACTOR = 64
@@ -199,14 +202,28 @@ def _refuses_expert(fault: Fault, config: TrainConfig, _layout: Layout) -> str |
 
 
 IMBALANCES = (
-    Kind(name="skewed-shards", in_step=act_before_step(_skew_shards), values=(_FACTOR,),
-         refuses=_refuse_degrees("pp", "tp")),
-    Kind(name="unbalanced-stage", in_step=_unbalanced_stage, values=(_FACTOR,),
-         refuses=_refuse_degrees("tp", "ep")),
-    Kind(name="unbalanced-experts", in_step=_unbalanced_experts, values=(
-        Value(name="expert", low=0, high=1023, default=0, sort="whole number"),
-        Value(name="bias", low=-1e6, high=1e6, default=10)), refuses=_refuses_expert),
-)  # fmt: skip
+    Kind(
+        name="skewed-shards",
+        in_step=act_before_step(_skew_shards),
+        values=(_FACTOR,),
+        refuses=_refuse_degrees("pp", "tp"),
+    ),
+    Kind(
+        name="unbalanced-stage",
+        in_step=_unbalanced_stage,
+        values=(_FACTOR,),
+        refuses=_refuse_degrees("tp", "ep"),
+    ),
+    Kind(
+        name="unbalanced-experts",
+        in_step=_unbalanced_experts,
+        values=(
+            Value(name="expert", low=0, high=1023, default=0, sort="whole number"),
+            Value(name="bias", low=-1e6, high=1e6, default=10),
+        ),
+        refuses=_refuses_expert,
+    ),
+)
 
 
 # Of the pipe from the rank: cat ends with it, and timeout, by 124, when it is time.
@@ -230,14 +247,16 @@ def _preempt_job(_fault: Fault, _target: Target) -> None:
 
 
 SIGNAL_KINDS = (
-    Kind(name="stop",
+    Kind(
+        name="stop",
         in_step=act_before_step(_stop),
         # Below 100 ms the waking process could be done before the rank has stopped.
-        values=(Value(name="duration", low=0.1, high=3600, default=5, sort="duration"),)),
+        values=(Value(name="duration", low=0.1, high=3600, default=5, sort="duration"),),
+    ),
     Kind(name="kill", in_step=act_before_step(lambda *_: os.kill(os.getpid(), signal.SIGKILL))),
     Kind(name="preempt", in_step=act_before_step(lambda *_: os.kill(os.getpid(), signal.SIGTERM))),
     Kind(name="preempt-job", in_step=act_before_step(_preempt_job)),
-)  # fmt: skip
+)
 
 
 _MISSING = Path("/nowhere/data/shard-00017.bin")
@@ -271,14 +290,16 @@ def _hang_at_exit(fault: Fault, _target: Target) -> None:
 
 _DURATION = Value(name="duration", low=0.1, high=3600, default=60, sort="duration")
 END_KINDS = (
-    Kind(name="raise",
+    Kind(
+        name="raise",
         in_step=act_before_step(_raise),
-        values=(Value(name="linger", low=0, high=3600, default=0, sort="duration"),)),
+        values=(Value(name="linger", low=0, high=3600, default=0, sort="duration"),),
+    ),
     Kind(name="segfault", in_step=act_before_step(lambda *_: os.kill(os.getpid(), signal.SIGSEGV))),
     Kind(name="missing-data", in_step=act_before_step(_read_missing_data)),
     Kind(name="exit-crash", in_step=act_before_step(_crash_at_exit)),
     Kind(name="exit-hang", in_step=act_before_step(_hang_at_exit), values=(_DURATION,)),
-)  # fmt: skip
+)
 
 
 _MAX_RANKS = 1_000_000
@@ -405,7 +426,15 @@ MEMORY_KIND = Kind(
 
 
 _ALL = (
-    *SLOW, *SIGNAL_KINDS, *END_KINDS, *NUMBERS, *DAMAGE_KINDS, *IMBALANCES, *WORLD_KINDS,
-    MEMORY_KIND, DISK_KIND, network.KIND,
-)  # fmt: skip
+    *SLOW,
+    *SIGNAL_KINDS,
+    *END_KINDS,
+    *NUMBERS,
+    *DAMAGE_KINDS,
+    *IMBALANCES,
+    *WORLD_KINDS,
+    MEMORY_KIND,
+    DISK_KIND,
+    network.KIND,
+)
 KINDS = {kind.name: kind for kind in _ALL}

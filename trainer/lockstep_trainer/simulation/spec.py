@@ -30,9 +30,12 @@ from lockstep_trainer.layout.world import AXES, Layout
 
 # The phase that each kind makes longer; the names are those of the trainer's kinds.
 _PHASE_BY_KIND = {
-    "slow-loader": "data", "slow-forward": "forward", "slow-backward": "backward",
-    "slow-optimizer": "optimizer", "slow-network": "sync",
-}  # fmt: skip
+    "slow-loader": "data",
+    "slow-forward": "forward",
+    "slow-backward": "backward",
+    "slow-optimizer": "optimizer",
+    "slow-network": "sync",
+}
 _VALUES = (
     Value(name="delay", low=0, high=3600, default=0, sort="duration"),
     Value(name="factor", low=0, high=1e6, default=1),
@@ -88,9 +91,13 @@ def _replace_node(words: Words, nodes: Sequence[str]) -> Words:
 
 # Fraction of a step by phase; sync is the exposed transfer when all ranks arrive at once.
 SHARES = {
-    "data": 0.01, "forward": 0.275, "backward": 0.58, "sync": 0.08, "optimizer": 0.045,
+    "data": 0.01,
+    "forward": 0.275,
+    "backward": 0.58,
+    "sync": 0.08,
+    "optimizer": 0.045,
     "other": 0.01,
-}  # fmt: skip
+}
 assert set(SHARES) < set(STEP_PHASES)
 SPEEDS = ("wall-clock", "fast")
 _MAX_RANKS = 100_000

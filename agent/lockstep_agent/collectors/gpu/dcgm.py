@@ -15,13 +15,19 @@ _MAX_AGE_SECONDS = 10.0  # a paused profiling module keeps serving its last valu
 
 # DCGM_FI_PROF_ fields, the most important first: not every GPU can measure all at once
 FIELDS: dict[int, tuple[Metric, tuple[str, ...]]] = {
-    1002: (gpu.GPU_SM_ACTIVE, ()), 1004: (gpu.GPU_TENSOR_ACTIVE, ("any",)),
-    1005: (gpu.GPU_DRAM_ACTIVE, ()), 1001: (gpu.GPU_GRAPHICS_ACTIVE, ()),
-    1003: (gpu.GPU_SM_OCCUPANCY, ()), 1011: (gpu.NVLINK_RATE, ("transmit",)),
-    1012: (gpu.NVLINK_RATE, ("receive",)), 1009: (gpu.GPU_PCIE_RATE, ("transmit",)),
-    1010: (gpu.GPU_PCIE_RATE, ("receive",)), 1014: (gpu.GPU_TENSOR_ACTIVE, ("hmma",)),
-    1013: (gpu.GPU_TENSOR_ACTIVE, ("imma",)), 1015: (gpu.GPU_TENSOR_ACTIVE, ("dfma",)),
-}  # fmt: skip
+    1002: (gpu.GPU_SM_ACTIVE, ()),
+    1004: (gpu.GPU_TENSOR_ACTIVE, ("any",)),
+    1005: (gpu.GPU_DRAM_ACTIVE, ()),
+    1001: (gpu.GPU_GRAPHICS_ACTIVE, ()),
+    1003: (gpu.GPU_SM_OCCUPANCY, ()),
+    1011: (gpu.NVLINK_RATE, ("transmit",)),
+    1012: (gpu.NVLINK_RATE, ("receive",)),
+    1009: (gpu.GPU_PCIE_RATE, ("transmit",)),
+    1010: (gpu.GPU_PCIE_RATE, ("receive",)),
+    1014: (gpu.GPU_TENSOR_ACTIVE, ("hmma",)),
+    1013: (gpu.GPU_TENSOR_ACTIVE, ("imma",)),
+    1015: (gpu.GPU_TENSOR_ACTIVE, ("dfma",)),
+}
 
 
 class DcgmProfiling:

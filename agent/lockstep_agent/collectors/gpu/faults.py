@@ -25,11 +25,14 @@ _TOTALS = {
     (_UNCORRECTED, "aggregate"): ids.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
 }
 _LOCATIONS = {
-    "l1": ids.NVML_MEMORY_LOCATION_L1_CACHE, "l2": ids.NVML_MEMORY_LOCATION_L2_CACHE,
-    "dram": ids.NVML_MEMORY_LOCATION_DRAM, "register_file": ids.NVML_MEMORY_LOCATION_REGISTER_FILE,
-    "texture": ids.NVML_MEMORY_LOCATION_TEXTURE_MEMORY, "cbu": ids.NVML_MEMORY_LOCATION_CBU,
+    "l1": ids.NVML_MEMORY_LOCATION_L1_CACHE,
+    "l2": ids.NVML_MEMORY_LOCATION_L2_CACHE,
+    "dram": ids.NVML_MEMORY_LOCATION_DRAM,
+    "register_file": ids.NVML_MEMORY_LOCATION_REGISTER_FILE,
+    "texture": ids.NVML_MEMORY_LOCATION_TEXTURE_MEMORY,
+    "cbu": ids.NVML_MEMORY_LOCATION_CBU,
     "sram": ids.NVML_MEMORY_LOCATION_SRAM,
-}  # fmt: skip
+}
 # whether it exists depends on the driver (about 590 and newer), not on the chip
 _RECOVERY = ids.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _ACTIONS = {

@@ -16,12 +16,16 @@ _MEMORY = {
     metrics.GPU_MEMORY_RESERVED: "reserved",
 }
 _ARCHITECTURES = {
-    ids.NVML_DEVICE_ARCH_KEPLER: "kepler", ids.NVML_DEVICE_ARCH_MAXWELL: "maxwell",
-    ids.NVML_DEVICE_ARCH_PASCAL: "pascal", ids.NVML_DEVICE_ARCH_VOLTA: "volta",
-    ids.NVML_DEVICE_ARCH_TURING: "turing", ids.NVML_DEVICE_ARCH_AMPERE: "ampere",
-    ids.NVML_DEVICE_ARCH_ADA: "ada", ids.NVML_DEVICE_ARCH_HOPPER: "hopper",
+    ids.NVML_DEVICE_ARCH_KEPLER: "kepler",
+    ids.NVML_DEVICE_ARCH_MAXWELL: "maxwell",
+    ids.NVML_DEVICE_ARCH_PASCAL: "pascal",
+    ids.NVML_DEVICE_ARCH_VOLTA: "volta",
+    ids.NVML_DEVICE_ARCH_TURING: "turing",
+    ids.NVML_DEVICE_ARCH_AMPERE: "ampere",
+    ids.NVML_DEVICE_ARCH_ADA: "ada",
+    ids.NVML_DEVICE_ARCH_HOPPER: "hopper",
     ids.NVML_DEVICE_ARCH_BLACKWELL: "blackwell",
-}  # fmt: skip
+}
 
 
 def absent_gpu(gpu: Gpu, state: str) -> Iterator[Reading]:

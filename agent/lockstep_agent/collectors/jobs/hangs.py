@@ -26,9 +26,12 @@ _MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at t
 _GONE, _UNKNOWN = "gone", "unknown"
 _WORDS = ("named", "why", "evidence")
 _EVIDENCE = {
-    "behind": "behind_in_launches_by_ras", "ahead": "alone_ahead_in_launches_by_ras",
-    "another": "another_collective_by_ras", "silent": "silent_to_ras", "dead": "silent_to_ras",
-}  # fmt: skip
+    "behind": "behind_in_launches_by_ras",
+    "ahead": "alone_ahead_in_launches_by_ras",
+    "another": "another_collective_by_ras",
+    "silent": "silent_to_ras",
+    "dead": "silent_to_ras",
+}
 _SOURCES = {"ras": "NCCL's status socket", "inspector": "the files of NCCL's Inspector"}
 
 

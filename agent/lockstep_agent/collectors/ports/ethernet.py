@@ -59,24 +59,39 @@ def _each_priority(**names: str) -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 PLAIN = (
-    *_named(fabric.NET_PAUSE_STORMS, warning="tx_pause_storm_warning_events",
-            error="tx_pause_storm_error_events"),
+    *_named(
+        fabric.NET_PAUSE_STORMS,
+        warning="tx_pause_storm_warning_events",
+        error="tx_pause_storm_error_events",
+    ),
     NamedCounter(fabric.NET_ECN_MARKED, (), ("rx_ecn_mark",)),
-    *_named(fabric.NET_DISCARDS, receive_port="rx_discards_phy rx_dropped.nic rx_stat_discard",
-            transmit_port="tx_discards_phy tx_dropped_link_down.nic tx_stat_discard",
-            receive_no_buffer="rx_out_of_buffer rx_no_buffer", receive_driver="rx_drops",
-            transmit_driver="tx_drops", bandwidth_in_allowance="bw_in_allowance_exceeded",
-            bandwidth_out_allowance="bw_out_allowance_exceeded",
-            packet_allowance="pps_allowance_exceeded",
-            connection_allowance="conntrack_allowance_exceeded"),
-    *_named(fabric.NET_PHY_ERRORS, symbol="rx_symbol_err_phy",
-            corrected_bits="rx_corrected_bits_phy rx_corrected_bits",
-            pcs_symbol="rx_pcs_symbol_err_phy rx_pcs_symbol_err",
-            crc="rx_crc_errors_phy rx_crc_errors.nic rx_fcs_err_frames",
-            local_fault="mac_local_faults.nic", remote_fault="mac_remote_faults.nic"),
-    *_named(fabric.NET_RDMA_BYTES, receive="rx_vport_rdma_unicast_bytes",
-            transmit="tx_vport_rdma_unicast_bytes"),
-)  # fmt: skip
+    *_named(
+        fabric.NET_DISCARDS,
+        receive_port="rx_discards_phy rx_dropped.nic rx_stat_discard",
+        transmit_port="tx_discards_phy tx_dropped_link_down.nic tx_stat_discard",
+        receive_no_buffer="rx_out_of_buffer rx_no_buffer",
+        receive_driver="rx_drops",
+        transmit_driver="tx_drops",
+        bandwidth_in_allowance="bw_in_allowance_exceeded",
+        bandwidth_out_allowance="bw_out_allowance_exceeded",
+        packet_allowance="pps_allowance_exceeded",
+        connection_allowance="conntrack_allowance_exceeded",
+    ),
+    *_named(
+        fabric.NET_PHY_ERRORS,
+        symbol="rx_symbol_err_phy",
+        corrected_bits="rx_corrected_bits_phy rx_corrected_bits",
+        pcs_symbol="rx_pcs_symbol_err_phy rx_pcs_symbol_err",
+        crc="rx_crc_errors_phy rx_crc_errors.nic rx_fcs_err_frames",
+        local_fault="mac_local_faults.nic",
+        remote_fault="mac_remote_faults.nic",
+    ),
+    *_named(
+        fabric.NET_RDMA_BYTES,
+        receive="rx_vport_rdma_unicast_bytes",
+        transmit="tx_vport_rdma_unicast_bytes",
+    ),
+)
 
 PAUSES = _each_priority(
     receive="rx_prio{p}_pause rx_priority_{p}_xoff.nic rx_pfc_ena_frames_pri{p}",

@@ -32,7 +32,7 @@ _SIGNS = """
 ## Where signs come from
 
 Lines of the ranks' last output and exceptions are read by the table of the job logs
-(`lockstep_outcomes/joblogs/kinds.py`): a row above with the name of a kind there means its lines.
+(`lockstep_outcomes/joblogs/kinds.toml`): a row above with the name of a kind there means its lines.
 The other signs come from exit statuses, signals, pages and words of schedulers:
 
 """

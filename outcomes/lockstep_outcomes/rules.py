@@ -6,8 +6,10 @@ cause that a line can name has class and wording from that table, so that it exi
 """
 
 import signal
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from lockstep_catalogue.vocabulary import FailureClass, Outcome, Verdict
@@ -187,6 +189,13 @@ _SOFTWARE_XIDS = frozenset(map(str, SOFTWARE_XIDS))
 _ANY_YEAR = 2000  # of lines whose times nobody asks for
 _MOST_TAIL_CHARACTERS = 65_536
 
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def _signs(source: str) -> dict[str, str]:
+    return {word: sign for sign, words in _WORDS[source].items() for word in words}
+
+
 EXIT_SIGNS = {
     2: "bad_input",
     PREEMPTED: "gave_way",
@@ -197,71 +206,10 @@ EXIT_SIGNS = {
 }
 """Exit status to sign; 0 is ``exit_ok``, any other ``exit``."""
 
-SIGNAL_SIGNS = {
-    "SIGKILL": "killed",
-    "SIGSEGV": "segfault",
-    "SIGBUS": "bus_error",
-    "SIGABRT": "aborted",
-    "SIGTERM": "terminated",
-    "SIGINT": "terminated",
-    "SIGHUP": "terminated",
-}
+SIGNAL_SIGNS = _signs("signals")
 """Signal that ended a rank to sign; any other is ``crashed``."""
 
-SCHEDULER_SIGNS = {
-    # Slurm's states
-    "COMPLETED": "completed",
-    "FAILED": "exit",
-    "SPECIAL_EXIT": "exit",
-    "OUT_OF_MEMORY": "host_oom",
-    "NODE_FAIL": "node_failure",
-    "BOOT_FAIL": "node_failure",
-    "LAUNCH_FAILED": "launch_system",
-    "RECONFIG_FAIL": "launch_system",
-    "TIMEOUT": "time_limit",
-    "DEADLINE": "time_limit",
-    "CANCELLED": "cancelled",
-    "REVOKED": "cancelled",
-    "PREEMPTED": "preempted",
-    "REQUEUED": "preempted",
-    # reasons of Kubernetes' pods, jobs and their relatives
-    "Completed": "completed",
-    "Complete": "completed",
-    "Succeeded": "completed",
-    "JobSucceeded": "completed",
-    "TrainJobComplete": "completed",
-    "AllJobsCompleted": "completed",
-    "Error": "exit",
-    "Failed": "exit",
-    "BackoffLimitExceeded": "exit",
-    "PodFailurePolicy": "exit",
-    "FailedJobs": "exit",
-    "ReachedMaxRestarts": "exit",
-    "OOMKilled": "host_oom",
-    "DeadlineExceeded": "time_limit",
-    "NodeLost": "node_failure",
-    "NodeShutdown": "node_failure",
-    "DeletionByTaintManager": "node_failure",
-    "DeletionByPodGC": "node_failure",
-    "TerminationByKubelet": "node_failure",
-    "Terminated": "node_failure",
-    "Evicted": "evicted",
-    "EvictionByEvictionAPI": "preempted",
-    "Preempted": "preempted",
-    "PreemptionByScheduler": "preempted",
-    "PreemptionByKueue": "preempted",
-    "InClusterQueue": "preempted",
-    "Suspended": "preempted",
-    "ErrImagePull": "launch_failure",
-    "ImagePullBackOff": "launch_failure",
-    "InvalidImageName": "launch_failure",
-    "CreateContainerConfigError": "launch_failure",
-    "ContainerCannotRun": "launch_failure",
-    "StartError": "launch_failure",
-    "CreateContainerError": "launch_system",
-    "RunContainerError": "launch_system",
-    "Deleted": "cancelled",
-}
+SCHEDULER_SIGNS = _signs("slurm") | _signs("kubernetes")
 """Word of a scheduler to sign."""
 
 PHASE_SIGNS = {"done": "loop_done", "failed": "loop_failed"}

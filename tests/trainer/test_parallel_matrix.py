@@ -54,10 +54,11 @@ def test_a_dense_strategy_has_the_loss_curve_of_one_process(
     assert_equal(case, run(case, module_memory / name), dense)
 
 
+@pytest.mark.parametrize("name", ["ep", pytest.param("dp x ep", marks=pytest.mark.release)])
 def test_experts_on_several_ranks_have_the_loss_curve_of_experts_on_one(
-    module_memory: Path, experts: Run
+    module_memory: Path, experts: Run, name: str
 ) -> None:
-    case = CASE_BY_NAME["dp x ep"]
+    case = CASE_BY_NAME[name]
     assert_equal(case, run(case, module_memory / case.name), experts)
 
 

@@ -22,8 +22,7 @@ from ..service import LedgerProcess, ledger_process
 from ..stories import Story, delivery
 from .guarded import READER, WRITER, ask, guarded_ledger
 
-# Thousands of connections take the ports that other tests choose, and answers are timed.
-pytestmark = [pytest.mark.server, pytest.mark.timing]
+pytestmark = [pytest.mark.server]
 LIMIT_SECONDS = 0.5
 HEAD = b"POST /api/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BEARER = f"Authorization: Bearer {WRITER}\r\n".encode()
@@ -181,6 +180,8 @@ def _attack(name: str) -> Any:
     return pytest.param(name, marks=marks)
 
 
+# Thousands of connections take the ports that other tests choose, and answers are timed.
+@pytest.mark.timing
 @pytest.mark.parametrize("attack", [_attack(name) for name in ATTACKS])
 def test_a_neighbour_is_answered_in_time_under(attack: str, ledger: LedgerProcess) -> None:
     with ATTACKS[attack](ledger.port):
@@ -199,6 +200,7 @@ def test_a_stranger_that_asks_too_often_does_not_use_up_the_rate_of_tokens(tmp_p
         assert ask(process.port, "GET", "/healthz")[0] == 200
 
 
+@pytest.mark.timing
 def test_connections_that_never_shake_hands_keep_nobody_out(tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]

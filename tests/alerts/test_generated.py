@@ -1,9 +1,9 @@
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from servers import captured
 from writers.spec_files import render_limits
 
 from lockstep_alerts.alert import AREAS, JOBS, Alert, Area
@@ -16,7 +16,7 @@ from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue import limits, recorded, training
 from lockstep_catalogue.windows import ScrapeWindows
 
-from .cases.promtool import cases_file, cases_of, check_rules, rules_and_tests
+from .cases.promtool import cases_of, check_rules, files_by_alert
 from .cases.synthetic import (
     HEALTHY,
     JOB,
@@ -267,37 +267,19 @@ def test_deadlines_follow_from_the_interval(seconds: int) -> None:
         assert by_alert[alert] == deadlines[position], alert
 
 
-@pytest.fixture(scope="module")
-def shipped_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rules and rule tests of the shipped spec, at its interval."""
-    folder = tmp_path_factory.mktemp("rules")
-    write_files(folder, rules_and_tests(read_spec(spec_path())))
-    return folder
-
-
-def rule_tests(folder: Path, *areas: Area) -> subprocess.CompletedProcess[str]:
-    files = [folder / cases_file(area) for area in areas]
-    command = ["promtool", "test", "rules", *(str(path) for path in files if path.exists())]
-    return subprocess.run(command, capture_output=True, check=False, text=True)
-
-
 @pytest.mark.promtool
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("area", AREAS, ids=lambda area: area.name)
+@pytest.mark.parametrize(
+    "seconds", [15, *(pytest.param(each, marks=pytest.mark.release) for each in (5, 10, 30, 60))]
+)
 def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
-    area: Area, shipped_folder: Path
+    area: Area, seconds: int, tmp_path: Path
 ) -> None:
-    done = rule_tests(shipped_folder, area)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.promtool
-@pytest.mark.release
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("seconds", [5, 10, 30, 60])
-def test_every_alert_fires_by_its_deadline_at_other_intervals(seconds: int, tmp_path: Path) -> None:
-    write_files(tmp_path, rules_and_tests(spec_at(seconds)))
-    done = rule_tests(tmp_path, *AREAS)
+    files = files_by_alert(area, spec_at(seconds))
+    write_files(tmp_path, files)
+    tests = sorted(str(tmp_path / name) for name in files if name.endswith(".tests.yaml"))
+    done = captured(["promtool", "test", "rules", *tests])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

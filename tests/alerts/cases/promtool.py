@@ -1,9 +1,11 @@
 """Every alert's cases as promtool reads them: it fires by its deadline, or it keeps silent."""
 
+import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lockstep_alerts.alert import AREAS, Alert, Area
 from lockstep_alerts.conditions.condition import Condition, Signs
@@ -114,6 +116,38 @@ def rule_tests(spec: Spec) -> dict[str, str]:
 def rules_and_tests(spec: Spec) -> dict[str, str]:
     """The same with the rules that they test, and the Alertmanager configuration."""
     return {**render(spec, Delivery()), **rule_tests(spec)}
+
+
+def files_by_alert(area: Area, spec: Spec) -> dict[str, str]:
+    """Rules and tests of an area, an alert a file with the rules that it reads.
+
+    promtool evaluates every rule of a file at every moment of every test.
+    """
+    files, whole = {}, rule_groups(area, spec, Delivery())
+    for alert in spec.alerts_of(area):
+        groups = list(_read_by(alert.name, whole))
+        rules = f"{alert.name}.rules.yaml"
+        tests = _tests_of(area, spec, (alert,)) | {
+            "rule_files": [rules], "group_eval_order": [group["name"] for group in groups],
+        }  # fmt: skip
+        files |= {rules: to_yaml({"groups": groups}), f"{alert.name}.tests.yaml": to_yaml(tests)}
+    return files
+
+
+def _read_by(alert: str, groups: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The groups with the alert and all that it reads, directly or by other rules."""
+    named: dict[str, set[str]] = {}
+    for rule in (rule for group in groups for rule in group["rules"]):
+        words = set(re.findall(r"[\w:]+", f"{rule['expr']} {rule.get('labels', '')}"))
+        named.setdefault(rule.get("record") or rule["alert"], set()).update(words)
+    needed, found = set[str](), {alert}
+    while found := (found & named.keys()) - needed:
+        needed |= found
+        found = {word for name in found for word in named[name]}
+    for group in groups:
+        rules = [r for r in group["rules"] if (r.get("record") or r["alert"]) in needed]
+        if rules:
+            yield {**group, "rules": rules}
 
 
 def check_rules(folder: Path, document: Mapping[str, object]) -> None:

@@ -36,7 +36,7 @@ def program(name: str) -> str:
     return path
 
 
-class Loader(yaml.SafeLoader):
+class Loader(yaml.CSafeLoader):
     """A loader to which the operator of a matcher is a text, as to Kubernetes."""
 
 
@@ -67,8 +67,13 @@ def objects(text: str) -> Objects:
     return found
 
 
+@cache
+def _built(folder: Path) -> str:
+    return run(program("kustomize"), "build", folder)
+
+
 def built(folder: Path) -> Objects:
-    return objects(run(program("kustomize"), "build", folder))
+    return objects(_built(folder))
 
 
 @pytest.mark.timeout(180)

@@ -65,8 +65,9 @@ def test_measures_and_failures_are_all_there() -> None:
     assert [each.id for each in FAILURES] == [f"F{number}" for number in range(1, 13)]
 
 
-CASES = yaml.safe_load(
-    (Path(__file__).parents[1] / "fixtures/field-reports/kernel-logs.yaml").read_text()
+CASES = yaml.load(
+    (Path(__file__).parents[1] / "fixtures/field-reports/kernel-logs.yaml").read_text(),
+    yaml.CSafeLoader,
 )
 _ASKS = re.compile(r"drain|has failed", re.IGNORECASE)
 _ONSET_SECONDS = 300
@@ -96,7 +97,7 @@ def test_alerts_ask_for_a_drain_where_a_log_has_a_fatal_failure_only(tmp_path: P
     every = [
         rule
         for text in rules.values()
-        for group in yaml.safe_load(text).get("groups", ())
+        for group in yaml.load(text, yaml.CSafeLoader).get("groups", ())
         for rule in group["rules"]
     ]
     asking = [rule["alert"] for rule in every if _ASKS.search(str(rule.get("annotations")))]

@@ -43,7 +43,7 @@ def manifest(kind: str) -> dict[str, Any]:
         folder / "base" / "agent.yaml",
         folder / "components/prometheus-operator/monitors.yaml",
     )
-    parts = [part for path in paths for part in yaml.safe_load_all(path.read_text())]
+    parts = [part for path in paths for part in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
     document = next(part for part in parts if part["kind"] == kind)
     assert isinstance(document, dict)
     return document
@@ -59,7 +59,7 @@ def _pod() -> dict[str, Any]:
 def documents(name: str) -> dict[str, Any]:
     """Objects of a file of the base, by kind."""
     text = (DEPLOY / "kubernetes" / "base" / f"{name}.yaml").read_text(encoding="utf-8")
-    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+    return {each["kind"]: each for each in yaml.load_all(text, yaml.CSafeLoader)}
 
 
 def container_of(name: str, kind: str) -> dict[str, Any]:
@@ -142,7 +142,9 @@ def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
     limits = {re.sub("_.", lambda x: x[0][1].upper(), k): v for k, v in SCRAPE_LIMITS.items()}
     assert limits.items() <= monitor["spec"].items()
     plain = (DEPLOY / "kubernetes/components/plain-prometheus/scrape.yaml").read_text()
-    agents, _ = yaml.safe_load(yaml.safe_load(plain)["data"]["lockstep.yaml"])["scrape_configs"]
+    agents, _ = yaml.safe_load(yaml.load(plain, yaml.CSafeLoader)["data"]["lockstep.yaml"])[
+        "scrape_configs"
+    ]
     assert SCRAPE_LIMITS.items() <= agents.items()
     pods = manifest("DaemonSet")["spec"]["template"]
     [container] = pods["spec"]["containers"]
@@ -227,7 +229,7 @@ def test_the_unit_may_write_only_its_state_and_has_one_capability() -> None:
 
 def test_the_capabilities_for_nccl_are_those_that_an_agent_was_tried_with() -> None:
     patch = (DEPLOY / "kubernetes/components/nccl-status/agent.yaml").read_text(encoding="utf-8")
-    held = {"DAC_READ_SEARCH", *(each["value"] for each in yaml.safe_load(patch))}
+    held = {"DAC_READ_SEARCH", *(each["value"] for each in yaml.load(patch, yaml.CSafeLoader))}
     lines = UNIT.with_name("lockstep-agent-nccl.conf").read_text(encoding="utf-8").splitlines()
     settings = [line.partition("=") for line in lines if line.startswith(("Cap", "Amb"))]
     assert [value.replace("CAP_", "").split() for *_, value in settings] == [sorted(held)[::-1]] * 2

@@ -12,8 +12,8 @@ from lockstep_catalogue import incidents
 
 from ..fake_tree import FIXTURES
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(
-    (FIXTURES / "field-reports/kernel-logs.yaml").read_text()
+CASES: dict[str, dict[str, Any]] = yaml.load(
+    (FIXTURES / "field-reports/kernel-logs.yaml").read_text(), yaml.CSafeLoader
 )
 COUNTERS = (
     incidents.GPU_XID_INCIDENTS, incidents.NVSWITCH_INCIDENTS, incidents.NIC_INCIDENTS,

@@ -23,11 +23,11 @@ from lockstep_outcomes.prices.rate_card import Rate, RateCard
 
 from ..stories import BEGIN, Story, checked
 
-MONTHS: dict[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("two_months.yaml").read_text(encoding="utf-8")
+MONTHS: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("two_months.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
-ATTEMPTS: dict[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("attempts.yaml").read_text(encoding="utf-8")
+ATTEMPTS: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("attempts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 CARD = RateCard(
     rates=tuple(

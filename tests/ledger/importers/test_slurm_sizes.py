@@ -13,8 +13,8 @@ from lockstep_outcomes.slurm import Partition
 from ..merge.replay import Replay
 from ..stories import Story
 
-TABLES: dict[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("slurm_sizes.yaml").read_text(encoding="utf-8")
+TABLES: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("slurm_sizes.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 
 

@@ -193,8 +193,8 @@ def _read(number: int, row: list[Any]) -> Message:
 
 SMALL_JOBS, LARGER_JOBS = (
     {name: tuple(map(_read, range(len(rows)), rows)) for name, rows in jobs.items()}
-    for jobs in yaml.safe_load(
-        Path(__file__).with_name("small_jobs.yaml").read_text(encoding="utf-8")
+    for jobs in yaml.load(
+        Path(__file__).with_name("small_jobs.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
     ).values()
 )
 

@@ -24,8 +24,8 @@ from lockstep_ledger.web.intake import Grant, Tokens
 from lockstep_records.events.kinds import KINDS
 
 NOW = 1_795_000_000.0
-STATEMENTS: dict[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("speakers.yaml").read_text("utf-8")
+STATEMENTS: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("speakers.yaml").read_text("utf-8"), yaml.CSafeLoader
 )
 SPEAKERS: dict[str, tuple[Grant, str, str]] = {
     name: (Grant(**grant, clusters=frozenset({cluster})), cluster, node)

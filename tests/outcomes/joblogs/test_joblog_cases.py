@@ -22,7 +22,7 @@ from lockstep_records.file_access.compressed import blocks
 
 FOLDER = Path(__file__).parents[2] / "fixtures/joblogs"
 Truth = dict[str, Any]
-TRUTHS: dict[str, Truth] = yaml.safe_load((FOLDER / "truths.yaml").read_text())
+TRUTHS: dict[str, Truth] = yaml.load((FOLDER / "truths.yaml").read_text(), yaml.CSafeLoader)
 NOISE = (
     "",
     "/usr/lib/python3.10/site-packages/apex/__init__.py:68: DeprecationWarning: old",
@@ -285,8 +285,9 @@ def test_a_job_that_is_cancelled_while_such_steps_go_on_had_just_made_progress(
     assert incident.outcome == "cancelled"
 
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "fixtures/field-reports/joblogs.yaml").read_text()
+CASES: dict[str, dict[str, Any]] = yaml.load(
+    (Path(__file__).parents[2] / "fixtures/field-reports/joblogs.yaml").read_text(),
+    yaml.CSafeLoader,
 )
 
 

@@ -1,7 +1,6 @@
-"""The hooks on real torch loops, in one process and over gloo: each delay is found in its phase."""
+"""The hooks on real torch loops in one process, and flags of `lockstep run` that are refused."""
 
 import gc
-import subprocess
 import sys
 import weakref
 from pathlib import Path
@@ -16,64 +15,11 @@ from lockstep_records.page.reader import read_page, read_rows
 
 from .sleep_ledger import SleepLedger
 
-DELAY_SECONDS = 0.02
-
-PHASES = ("data", "forward", "backward", "optimizer", "other")
-
-# Plain DDP loops, one for each phase among the arguments: rank 1 has a known delay in that phase.
-LOOP = """
-import os, sys, time
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-import lockstep
-
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-slow = dist.get_rank() == 1
-
-def delay(location):
-    if slow and phase == location:
-        time.sleep(0.02)
-
-class Loader:
-    def __iter__(self):
-        for _ in range(24):
-            delay("data")
-            yield torch.randn(16, 128)
-
-for phase in sys.argv[1:]:
-    net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)])
-    net[2].register_forward_hook(lambda *_: delay("forward"))
-    net[2].register_full_backward_hook(lambda *_: delay("backward"))
-    model = DDP(net)
-    optimizer = torch.optim.AdamW(model.parameters())
-    optimizer.register_step_post_hook(lambda *_: delay("optimizer"))
-    environment = {**os.environ, "LOCKSTEP_JOB_ID": phase}
-    monitor = lockstep.attach(model, optimizer, environment=environment)
-    for batch in monitor.prepare(Loader()):
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        delay("other")
-        monitor.step(loss=loss.detach(), tokens=16)
-    monitor.close()
-    dist.barrier()  # gloo may abort a rank that tears down while its peer has already gone
-dist.destroy_process_group()
-"""
-
 
 def typical(rows: list[dict[str, Any]], phase: str) -> float:
     """The lower quartile after the first steps: a busy machine makes steps longer, not shorter."""
     values = sorted(row["phase_seconds"][phase] for row in rows[8:])
     return float(values[len(values) // 4])
-
-
-def launch(root: Path, script: Path, *arguments: str, restarts: int = 0) -> int:
-    """Exit status of a job of two ranks."""
-    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--nproc-per-node", "2"]
-    command += ["--job-id", "job-a", "--dir", str(root), "--max-restarts", str(restarts)]
-    return subprocess.run([*command, str(script), *arguments], check=False, timeout=100).returncode
 
 
 @pytest.mark.timing
@@ -133,32 +79,6 @@ def test_a_loss_computed_outside_the_model_and_dict_outputs_work(root: Path) -> 
     monitor.step()
     (row,) = read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
     assert row["phase_seconds"]["backward"] > 0
-
-
-@pytest.fixture(scope="module")
-def delayed(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Root of jobs, one for each phase that was delayed; one pair of ranks runs them all."""
-    script = tmp_path_factory.mktemp("loop") / "loop.py"
-    script.write_text(LOOP)
-    assert launch(module_memory, script, *PHASES) == 0
-    return module_memory
-
-
-@pytest.mark.timing
-@pytest.mark.distributed
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
-    delayed: Path, phase: str
-) -> None:
-    attempt = delayed / "jobs" / phase / "0"
-    fast, slow = (read_rows(read_page(attempt / f"rank-0000{rank}.page")) for rank in (0, 1))
-    excess = typical(slow, phase) - typical(fast, phase)
-    assert excess == pytest.approx(DELAY_SECONDS, abs=0.008)
-    lateness = typical(fast, "sync") - typical(slow, "sync")
-    assert lateness == pytest.approx(DELAY_SECONDS, abs=0.01)
-    assert all(row["last_arrival_ns"] for row in slow)
-    assert all(row["first_arrival_ns"] for row in slow[8:])
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     with running_agent(options) as (_, url):
         answer = get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
-        wait_until(lambda: complaints(get(url, headers=OPENMETRICS).text) == [])
+        wait_until(lambda: complaints(get(url, headers=OPENMETRICS).text) == [], pause=0.5)
         page.step(2)
         line = f'{training.STEPS.name}{{cluster="east",job_id="job",node="node-7",rank="0"}} 3.0'
         wait_until(lambda: line in get(url).text)

@@ -153,6 +153,12 @@ def test_the_other_rank_waits_as_long_and_its_own_work_does_not_grow(
     assert lateness == pytest.approx(DELAY_SECONDS, rel=0.3)
 
 
+def test_a_rank_tells_when_its_gradients_arrive(runs: dict[str, Run]) -> None:
+    for row in runs["ddp"].rows[SLOW]:
+        assert row["first_arrival_ns"]
+        assert row["last_arrival_ns"]
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_delay_inside_a_collective_is_synchronisation_on_both_sides(
     runs: dict[str, Run], name: str

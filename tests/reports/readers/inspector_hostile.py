@@ -80,9 +80,9 @@ def _long_line(files: Sequence[Path]) -> None:
 
 
 def _many_files(files: Sequence[Path]) -> None:
-    """100,000 names that look like those of ranks, and hold nothing."""
+    """20,000 names that look like those of ranks, and hold nothing."""
     _write(files)
-    for number in range(100_000):
+    for number in range(20_000):
         path = files[0].with_name(f"n1-pid{10_000_000 + number}.log")
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
 

@@ -125,20 +125,22 @@ def check_rules(folder: Path, document: Mapping[str, Any]) -> None:
     """Fails with promtool's words where a test of the document, next to its rules, fails."""
     path = folder / "promtool-tests.yaml"
     path.write_text(to_yaml(document), encoding="utf-8")
-    asked = [
+    expressions = [
         each.get("expr", "ALERTS")  # an alert's annotations may read any other alert
         for test in document["tests"]
         for each in (*test.get("promql_expr_test", ()), *test.get("alert_rule_test", ()))
     ]
     for name in document["rule_files"]:
         rules = yaml.load((folder / name).read_text(encoding="utf-8"), yaml.CSafeLoader)
-        groups = list(_read_by(asked, rules["groups"]))
+        groups = list(_read_by(expressions, rules["groups"]))
         (folder / name).write_text(to_yaml({"groups": groups}), encoding="utf-8")
     done = captured(["promtool", "test", "rules", path])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _read_by(asked: Sequence[str], groups: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _read_by(
+    expressions: Sequence[str], groups: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """The groups with the rules that expressions read, directly or by other rules.
 
     promtool evaluates every rule of a file at every moment of every test.
@@ -149,7 +151,7 @@ def _read_by(asked: Sequence[str], groups: Sequence[Mapping[str, Any]]) -> Itera
         named.setdefault(rule.get("record") or rule["alert"], set()).update(words)
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     found, needed = set[str](), set[str]()
-    for words in map(set, map(_NAME.findall, asked)):
+    for words in map(set, map(_NAME.findall, expressions)):
         found |= alerts if "ALERTS" in words and not words & alerts else words
     while found := (found & named.keys()) - needed:
         needed |= found

@@ -242,6 +242,7 @@ class _AttemptSource:
         self, ask: Callable[[NodeRows], NodeRead[Result]]
     ) -> Iterator[tuple[NodeRows, Result]]:
         """What each node gives; a file that cannot be read is noted once."""
+        self._nodes = [node for node in self._nodes if node.pages]
         reads = self._contents.engine(ask, self._nodes)
         for node, read in zip(self._nodes, reads, strict=True):
             self._contents.losses += read.losses
@@ -357,7 +358,6 @@ class _AttemptSource:
                     [pair[0] for pair in remaining],
                     [pair[1] for pair in remaining],
                 )
-        self._nodes = [node for node in self._nodes if node.pages]
         counts = [page.state["steps"] for page in self.pages]
         self._num_damaged_before = self.num_damaged
         self._num_surveyed = sum(

@@ -5,6 +5,7 @@ what becomes of one whose worker died, is the engine's.
 """
 
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ _STREAMS = 16  # a store answers each after tens of milliseconds
 _PARTS_OF_TASK = 32
 _TASKS_AHEAD = 2  # of each processor: what is done and not taken yet fills memory
 _MAX_RETRIES = 4
+_CONNECT_SECONDS = 10.0
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -56,8 +58,9 @@ def find_engine(name: str, address: str | None) -> Engine | None:
         raise ValueError("--engine ray needs Ray; pip install ray") from error
     if not ray.is_initialized():
         try:
+            _connect(address or os.environ.get("RAY_ADDRESS", ""))
             ray.init(address=address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, OverflowError, ValueError, RuntimeError) as error:
             raise ValueError(f"no Ray answers at --address {address}: {error}") from error
 
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -70,6 +73,13 @@ def find_engine(name: str, address: str | None) -> Engine | None:
         yield from chain.from_iterable(_take_in_order(tasks, most, ray.get))
 
     return run
+
+
+def _connect(address: str) -> None:
+    """Raises OSError where nothing listens; Ray by itself asks for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
 def _apply(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

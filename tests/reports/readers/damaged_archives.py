@@ -72,7 +72,7 @@ def make_pipe(path: Path) -> None:
 
 def fill_up(path: Path) -> None:
     table = pq.read_table(path)
-    texts = pa.array([bytes(1 << 28)] * len(table), pa.binary())
+    texts = pa.array([bytes(1 + (1 << 27))] * len(table), pa.binary())
     at = table.column_names.index("stderr")
     pq.write_table(table.set_column(at, "stderr", texts), path, use_dictionary=False)
 

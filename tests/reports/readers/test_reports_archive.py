@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -203,6 +206,15 @@ def test_a_ray_of_which_a_worker_dies_answers_what_one_process_does(
         ray.shutdown()
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://[::1]:1", "127.0.0.1:99999"])
+def test_a_ray_that_is_not_there_is_said_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.raises(ValueError, match=f"no Ray answers at --address {re.escape(address)}"):
+        find_engine("ray", address)
+
+
 def test_a_store_that_never_answers_is_given_up(memory: Path, tmp_path: Path) -> None:
     folder = pack(write_pages(SLOW.source, memory), tmp_path)
     waits = list[float]()
@@ -284,7 +296,9 @@ def test_what_cannot_be_read_is_left_out_and_the_report_says_so(
         damage(path)
     recording = read_source(str(folder), OPTIONS)
     assert isinstance(recording, Recording)
-    assert sentence in " ".join(recording.steps.notes)
+    notes = " ".join(recording.steps.notes)
+    assert sentence in notes
+    assert ("with values" in notes) == ("with values" in sentence)
     assert recording.steps.missing_ranks == (2, 3)
     evidence = " ".join(make_document(recording).published.verdict.evidence)
     assert "2 ranks of 8 left no readable page (2, 3)" in evidence

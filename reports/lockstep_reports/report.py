@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from lockstep_outcomes.prices.price import Price, PricedJob, Pricing
+from lockstep_reports.analysis.findings import restore_findings
 from lockstep_reports.analysis.logs import analyse_log
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.document.logs import document_log
@@ -18,7 +19,8 @@ def make_document(
     """The document on a recording of any kind, priced as in the ledger, or by its own price."""
     if isinstance(recording, LogRecording):
         return document_log(analyse_log(recording))
-    return document_steps(analyse(recording, price=find_price(recording, pricing or Pricing())))
+    analysis = analyse(recording, price=find_price(recording, pricing or Pricing()))
+    return document_steps(restore_findings(analysis))
 
 
 def find_price(recording: Recording, pricing: Pricing) -> Price | None:

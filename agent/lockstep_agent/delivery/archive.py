@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import agent
 from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.archive.store import put_file
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, is_finished, read_events
 from lockstep_records.file_access import foreign_files
 from lockstep_records.files import jobs as job_files
@@ -51,9 +52,6 @@ _COPIED = re.compile(
 _RUNNING_PAGE_SECONDS = 300.0
 _ERROR_SECONDS = 60.0
 _EVENTS_COST = 16  # reading a byte of events takes as long as hashing sixteen
-# protocols under which a reader sees a file while it is being written
-_SHOWS_PARTIAL_FILES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
-_MAX_PIPED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,7 @@ class Copier:
         return data
 
     def _put_column(self, path: str, data: bytes) -> None:
-        self._put(f"{self._target}/jobs/{path}", iter([data]), len(data))
+        put_file(self._files, f"{self._target}/jobs/{path}", iter([data]), len(data))
         self.counts["copied"] += 1
         self._report(self.counts)
 
@@ -220,7 +218,7 @@ class Copier:
             try:
                 self._owners[job] = int(self._files.cat_file(path))
             except FileNotFoundError:
-                self._put(path, iter([str(owner).encode()]), 0)
+                put_file(self._files, path, iter([str(owner).encode()]), 0)
                 self._owners[job] = owner
         if self._owners[job] != owner:
             reason = f"the archive has a job of this id of user {self._owners[job]}"
@@ -245,7 +243,7 @@ class Copier:
             if last is None or digest.digest() != last.digest:
                 os.lseek(descriptor, 0, os.SEEK_SET)
                 chunks = foreign_files.read_chunks(descriptor, size)
-                self._put(self._target_of(job, path), chunks, size)
+                put_file(self._files, self._target_of(job, path), chunks, size)
                 self.counts["copied"] += 1
                 self._report(self.counts)
         is_large = is_page or path.name.endswith(_DUMPS)
@@ -256,25 +254,6 @@ class Copier:
         if self._round_bytes[owner] + size > MAX_ROUND_BYTES:
             raise _LateError(f"more than {MAX_ROUND_BYTES} bytes at a time; the rest follows")
         self._round_bytes[owner] += size
-
-    def _put(self, target: str, chunks: Iterator[bytes], size: int) -> None:
-        """Writes a file so that no reader meets a part of it.
-
-        Object stores show a file when it is complete; elsewhere, and where it is large, it is
-        written under another name and moved.
-        """
-        folder, _, name = target.rpartition("/")
-        self._files.makedirs(folder, exist_ok=True)
-        protocol = self._files.protocol
-        names = {protocol} if isinstance(protocol, str) else set(protocol)
-        if not _SHOWS_PARTIAL_FILES & names and size <= _MAX_PIPED_BYTES:
-            self._files.pipe_file(target, b"".join(chunks))
-            return
-        temporary_path = f"{folder}/.{name}.part"
-        with self._files.open(temporary_path, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-        self._files.mv(temporary_path, target)
 
     def _is_over(self, job: Path, owner: int) -> bool:
         """Whether the launcher has written the end of a job."""

@@ -1,4 +1,4 @@
-"""Reads an archive by ranges, from any store that fsspec knows.
+"""Reads an archive by ranges from any store that fsspec knows, and writes files into it.
 
 A store that fails now and then is asked again, a few times; what cannot be read is an
 ``ArchiveError``, and its reader goes on without it.
@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -18,7 +19,8 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from lockstep_records.archive import manifest
-from lockstep_records.archive.tables import SECTIONS, check_columns
+from lockstep_records.archive.store import put_file
+from lockstep_records.archive.tables import check_columns
 from lockstep_records.files.jobs import JOB_ID
 from lockstep_records.page.layout import (
     HEARTBEAT_OFFSET,
@@ -100,6 +102,26 @@ class JobArchive:
             raise ArchiveError(f"node {node} has no manifest") from error
         except ValueError as error:
             raise ArchiveError(f"the manifest of node {node} is left out: {error}") from error
+
+    def read_thinned(self) -> manifest.ThinnedJob:
+        """What thinning left of the job; raises FileNotFoundError and ArchiveError."""
+        try:
+            data = self.read(manifest.THINNED, 0, manifest.MAX_MANIFEST_BYTES + 1)
+            return manifest.decode_thinned(data, self.job_id)
+        except ArchiveError:
+            raise
+        except ValueError as error:
+            raise ArchiveError(f"{manifest.THINNED} is left out: {error}") from error
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file of the job, of which no reader meets a part; raises ArchiveError."""
+        target = self._path(path)
+        self._ask(path, lambda: put_file(self._files, target, iter([data]), len(data)))
+
+    def remove(self, path: str) -> None:
+        """Removes a file of the job, if it is there; raises ArchiveError."""
+        with suppress(FileNotFoundError):
+            self._ask(path, lambda: self._files.rm_file(self._path(path)))
 
     def read(self, path: str, begin: int, end: int) -> bytes:
         """Bytes of a file of the job; raises FileNotFoundError and ArchiveError."""
@@ -183,7 +205,8 @@ def _check_regular(path: str) -> None:
 def _store_errors() -> tuple[type[Exception], ...]:
     """What stores raise; aiohttp's errors of a status are no OSError."""
     aiohttp = sys.modules.get("aiohttp")
-    return (OSError,) if aiohttp is None else (OSError, aiohttp.ClientError)
+    errors = (OSError, NotImplementedError)  # what cannot be written to
+    return errors if aiohttp is None else (*errors, aiohttp.ClientError)
 
 
 class _RangeFile(io.RawIOBase):
@@ -233,10 +256,9 @@ def _parse(
                 if metadata.num_rows != stretch.rows:
                     counts = f"{metadata.num_rows:,} rows, its manifest {stretch.rows:,}"
                     raise ArchiveError(f"{path} has {counts}")
+                types = dict(zip(schema.names, schema.types, strict=True))
                 try:
-                    check_columns(
-                        SECTIONS[stretch.table], dict(zip(schema.names, schema.types, strict=True))
-                    )
+                    check_columns(stretch.table, types)
                 except ValueError as error:
                     raise ArchiveError(f"{path} {error}") from error
             groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))

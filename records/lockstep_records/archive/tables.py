@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lockstep_records.files.operations import OPERATION
-from lockstep_records.page.layout import ROW, Section
+from lockstep_records.page.layout import EXTRAS, ROW, Section
 
 SECTIONS = {"steps": ROW, "operations": OPERATION}
 """Tables of rows by name, with the section that a row of each is."""
@@ -52,15 +52,32 @@ def column_types(section: Section) -> dict[str, Any]:
     return types
 
 
-def check_columns(section: Section, types: Mapping[str, Any]) -> None:
-    """Checks the columns of a file by name, of which some may lack; or ValueError."""
-    expected = column_types(section)
+def check_columns(table: str, types: Mapping[str, Any]) -> None:
+    """Checks the columns of a table's file by name, of which some may lack; or ValueError."""
+    section = SECTIONS.get(table)
+    expected = column_types(section) if section else MINUTE_TYPES
     for name, kind in types.items():
         if kind != expected.get(name, kind):
             raise ValueError(f"has column {name} as {kind}, not as {expected[name]}")
-    for name in ("rank", *(each for each, _, _ in column_names(section))):
-        if name not in types and name not in section.presence:
+    names = ("rank", *(each for each, _, _ in column_names(section))) if section else expected
+    for name in names:
+        if name not in types and not (section and name in section.presence):
             raise ValueError(f"lacks the column {name}")
+
+
+DURATIONS = tuple(n for n, field, _ in column_names(ROW) if field in {"seconds", "phase_seconds"})
+RARE = tuple(name for name in EXTRAS if name.endswith(_SECONDS))
+"""Seconds that few rows tell."""
+QUANTILES = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+"""Of the durations of a rank's steps in a minute."""
+MINUTE_TYPES = {
+    "rank": pa.int32(), "minute": pa.int64(), "first_step": pa.int64(), "last_step": pa.int64(),
+    "steps": pa.int64(), "nonfinite": pa.int64(), "tokens_sum": pa.int64(),
+    "samples_sum": pa.int64(), **{f"{name}_sum": pa.float64() for name in DURATIONS},
+    **{f"{name}_sum": pa.float64() for name in RARE},
+    **{f"{n}_{quantile}": pa.float32() for n in (*DURATIONS, "loss") for quantile in QUANTILES},
+}  # fmt: skip
+"""Columns of the minutes, of which each row is of a rank."""
 
 
 def nanoseconds_name(name: str) -> str:

@@ -1,5 +1,6 @@
 """The analysis of recorded steps: alignment, scores, verdict, cost, in one frozen value."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,24 @@ from lockstep_reports.verdict.losses import Loss, list_episode_losses
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.verdict import Replayed, realign, replay_trace
 
+Span = tuple[float | None, float | None]
+"""Begin and end on the wall clock: seconds since the epoch; None where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Totals:
+    """Sums of the account over all ranks and steps.
+
+    Attributes:
+        host_seconds: what the host took, by cause.
+        transfer_seconds: in collectives, what the rank that came last needed too.
+        missing: sentences on the owners that the recording cannot tell.
+    """
+
+    host_seconds: Mapping[str, float]
+    transfer_seconds: float
+    missing: tuple[str, ...]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StepAnalysis:
@@ -28,6 +47,7 @@ class StepAnalysis:
 
     Attributes:
         recording: what was read, without the steps that stood still.
+        spans: when each episode was, on the common clock [episodes].
         losses: the lost time by its owners, costliest first.
         ranks: every rank over the steps of the costliest episode; over all steps without episodes.
         ranks_over: first and last step that ``ranks`` covers.
@@ -45,7 +65,9 @@ class StepAnalysis:
     alignment: Alignment
     verdict: Verdict
     episodes: tuple[Episode, ...]
+    spans: tuple[Span, ...]
     losses: tuple[Loss, ...]
+    totals: Totals
     summary: summaries.StepSummary
     ranks: tuple[summaries.RankSummary, ...]
     ranks_over: tuple[int | None, int | None]
@@ -91,13 +113,9 @@ class StepAnalysis:
         covered = self.scores.covered_seconds
         return self.slow_lost_seconds / covered if covered > 0 else None
 
-    def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
-        """Wall clock in seconds of an episode's begin and end; None where unknown."""
-        first, last = [episode.columns.start], [episode.columns.stop - 1]
-        # The begin is that of the first rank, the end that of the last one.
-        begin = nan_stats.lowest(self.alignment.start(columns=first))
-        ends = self.alignment.start(columns=last) + self.steps.seconds[:, last]
-        return nan_stats.number(begin), nan_stats.number(nan_stats.highest(ends))
+    def episode_span(self, episode: Episode) -> Span:
+        """When one of the episodes was."""
+        return self.spans[self.episodes.index(episode)]
 
     def lost_step_ratio(self, episode: Episode) -> float | None:
         """Mean loss of an episode's steps as a share of their mean duration; None without time."""
@@ -112,8 +130,7 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
     outcome, all_steps = ends.final_outcome(recording), recording.steps
     recording, standstills = split_standstills(recording, is_over=outcome != "running")
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
-    replayed, judgement = _judge(recording, scores)
-    verdict, episodes, losses = judgement
+    replayed, (verdict, episodes, losses) = _judge(recording, scores)
     alignment = align(steps)
     if recording.collectives is not None:
         alignment = align_by_collectives(alignment, recording.collectives)
@@ -130,7 +147,9 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
         alignment=alignment,
         verdict=verdict,
         episodes=episodes,
+        spans=tuple(_measure_span(alignment, episode) for episode in episodes),
         losses=losses,
+        totals=_sum_account(steps, scores),
         summary=_summarize(recording, scores),
         ranks=summaries.summarize_ranks(steps, scores, alignment, columns),
         ranks_over=(numbers[0], numbers[-1]),
@@ -146,6 +165,23 @@ def analyse(recording: Recording, *, price: Price | None = None) -> StepAnalysis
         not_finite=ends.find_not_finite(all_steps),
         resume=ends.find_older_resume(recording),
     )
+
+
+def _measure_span(alignment: Alignment, episode: Episode) -> Span:
+    first, last = [episode.columns.start], [episode.columns.stop - 1]
+    # The begin is that of the first rank, the end that of the last one.
+    begin = nan_stats.lowest(alignment.start(columns=first))
+    ends = alignment.start(columns=last) + alignment.steps.seconds[:, last]
+    return nan_stats.number(begin), nan_stats.number(nan_stats.highest(ends))
+
+
+def _sum_account(steps: Steps, scores: Scores) -> Totals:
+    account = scores.account
+    sums = {
+        cause: float(np.nansum(steps.sum_over_columns(values)))
+        for cause, values in {**account.host, "": account.transfer}.items()
+    }
+    return Totals(transfer_seconds=sums.pop(""), host_seconds=sums, missing=account.missing)
 
 
 def _judge(recording: Recording, scores: Scores) -> tuple[Replayed | None, Judgement]:

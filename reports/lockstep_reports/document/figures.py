@@ -256,14 +256,20 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
     steps_per_column = analysis.steps.sum_over_columns(np.ones_like(actual))
     for episode in analysis.episodes:
         lost[episode.columns] += episode.lost_by_step / steps_per_column[episode.columns] * factor
+    numbers = analysis.steps.numbers
+    if (thinned := analysis.recording.thinned) is not None:
+        order = np.argsort(every := np.append(numbers, thinned.first), kind="stable")
+        numbers = every[order]
+        actual = np.append(actual, thinned.medians["step"] * factor)[order]
+        lost = np.append(lost, np.zeros(len(thinned.first)))[order]
     measured, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
-    numbers = _first_of_bins(analysis.steps.numbers, len(measured))
+    bins = _first_of_bins(numbers, len(measured))
     figure = go.Figure()
     if analysis.episodes:
         figure.add_scatter(
-            x=numbers, y=ideal, name="without the episodes", line={"color": QUIET, "width": 1.2}
+            x=bins, y=ideal, name="without the episodes", line={"color": QUIET, "width": 1.2}
         )
-    figure.add_scatter(x=numbers, y=measured, name="measured", line={"color": BLUE, "width": 1.4})
+    figure.add_scatter(x=bins, y=measured, name="measured", line={"color": BLUE, "width": 1.4})
     for episode in analysis.episodes:
         figure.add_vrect(
             x0=episode.start_step, x1=episode.end_step, fillcolor=ACCENT, opacity=0.12, line_width=0

@@ -3,8 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
-
 from lockstep_outcomes.uneven_ends import find_uneven_end
 from lockstep_reports.analysis.signs import Sign
 from lockstep_reports.analysis.steps import StepAnalysis
@@ -36,7 +34,7 @@ def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
 
 def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
     """What share of the recorded steps went where, largest first; empty without phases."""
-    steps, account, losses = analysis.steps, analysis.scores.account, analysis.losses
+    steps, totals, losses = analysis.steps, analysis.totals, analysis.losses
     seconds = {
         state: value
         for state, value in analysis.goodput.seconds.items()
@@ -50,14 +48,13 @@ def write_shares(analysis: StepAnalysis) -> tuple[str, ...]:
     for loss in losses if lost > 0 else ():
         words = f"waiting for {loss_words(loss, len(steps.members))}"
         parts[words] += lost * loss.lost_seconds / wall
-    for cause, values in account.host.items():
+    for cause, taken in totals.host_seconds.items():
         # The late ranks' own part of a loss is in the loss.
         late = sum(each.lost_seconds * each.num_late for each in losses if each.cause == cause)
-        held = max(0.0, float(np.nansum(steps.sum_over_columns(values))) - late)
+        held = max(0.0, taken - late)
         parts[OWNERS[cause].share] = held = min(held, seconds["host_bound"])
         seconds["host_bound"] -= held
-    transfer = float(np.nansum(steps.sum_over_columns(account.transfer)))
-    parts["collectives"] = transfer = min(transfer, seconds["communication"])
+    parts["collectives"] = transfer = min(totals.transfer_seconds, seconds["communication"])
     seconds["communication"] -= transfer
     words_of = _STATE_WORDS if steps.has_phases else _STATE_WORDS | {"productive": "own work"}
     for state, value in seconds.items():
@@ -118,7 +115,7 @@ def list_caveats(analysis: StepAnalysis) -> tuple[str, ...]:
     """What was not read, and what was not judged."""
     return (
         *analysis.steps.notes,
-        *(analysis.scores.account.missing if analysis.recording.source_kind == "pages" else ()),
+        *(analysis.totals.missing if analysis.recording.source_kind == "pages" else ()),
         *(
             f"Attempt {other.number} is not in this report; it {_outcome_phrase(other.outcome)}."
             for other in analysis.other_attempts

@@ -393,11 +393,17 @@ def _list_facts(analysis: StepAnalysis) -> tuple[str, ...]:
 
 
 def _measure_durations(analysis: StepAnalysis) -> Mapping[str, Matrix]:
-    """Seconds [steps] of the whole step and, as medians over the ranks, of its phases."""
-    phases = analysis.steps.phases.items()
-    medians = {phase: nan_stats.median(seconds, axis=0) for phase, seconds in phases}
-    spent = {phase: seconds for phase, seconds in medians.items() if np.nansum(seconds) > 0}
-    return {"step": analysis.scores.step_seconds, **spent}
+    """Seconds [steps] of the whole step and, as medians over the ranks, of its phases.
+
+    Of a thinned job by minute instead, for what is whole there is not like the rest.
+    """
+    if analysis.recording.thinned is None:
+        phases = analysis.steps.phases.items()
+        medians = {phase: nan_stats.median(seconds, axis=0) for phase, seconds in phases}
+        medians["step"] = analysis.scores.step_seconds
+    else:
+        medians = dict(analysis.recording.thinned.medians)
+    return {name: seconds for name, seconds in medians.items() if np.nansum(seconds) > 0}
 
 
 def _list_key_figures(analysis: StepAnalysis) -> Mapping[str, float | None]:

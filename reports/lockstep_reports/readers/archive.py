@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from lockstep_records.archive.manifest import EVENTS, AttemptPart
+from lockstep_records.archive.manifest import EVENTS, FINDINGS, THINNED, AttemptPart
 from lockstep_records.archive.reader import ArchiveError, JobArchive, restore_page
 from lockstep_records.archive.writer import SIDE_FILES
 from lockstep_records.events.event import FILE_NAME, MAX_EVENTS_BYTES, read_events
 from lockstep_records.files.jobs import JOB_ID, fit_job_id, page_in
 from lockstep_records.page.layout import RING_OFFSET, ROW
 from lockstep_records.page.reader import Page, PageError, PageHead, page_of, read_page
+from lockstep_reports.minutes import READ, join_minutes
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.archive_nodes import NodeRead, NodeReader, NodeRows, Survey
 from lockstep_reports.readers.engine import Engine, run_here
@@ -40,9 +41,10 @@ from lockstep_reports.readers.pages import (
 )
 from lockstep_reports.recording.recording import Recording, Window
 from lockstep_reports.recording.steps import SampledOperations, Steps
+from lockstep_reports.recording.thinned import Thinned
 from lockstep_reports.wording import list_ranks, percent, plural
 
-_MAX_SIDE_BYTES = 256 << 10
+_MAX_SIDE_BYTES, _MAX_FINDINGS_BYTES = 256 << 10, 256 << 20
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _MAX_SENTENCES = 5
 _MAX_CELLS = 1 << 27  # 512 MiB a matrix: of 100,000 ranks 1,342 steps
@@ -71,9 +73,28 @@ def read_url(url: str, options: ReadOptions) -> Recording:
     return read_archive(JobArchive(files, folder), options)
 
 
-def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
-    """An attempt of a job of an archive; raises as ``ReaderModule.read``."""
-    contents = _Contents(archive, options.engine)
+def read_archive(
+    archive: JobArchive, options: ReadOptions, *, is_strict: bool = False
+) -> Recording:
+    """An attempt of a job of an archive; raises as ``ReaderModule.read``.
+
+    Where it ``is_strict``, ValueError is raised too for what else notes say that it is not read.
+    """
+    contents = Contents(archive, options.engine, is_strict=is_strict)
+    try:
+        recording = _read(contents, options)
+    except ValueError:
+        if not contents.is_outdated():
+            raise
+    else:
+        if not contents.losses or not contents.is_outdated():
+            return recording
+    # Its files went while they were read: what thinning left of them is there.
+    return read_archive(archive, options, is_strict=is_strict)
+
+
+def _read(contents: "Contents", options: ReadOptions) -> Recording:
+    archive = contents.archive
     if not contents.attempts or not JOB_ID.fullmatch(archive.job_id):
         if contents.losses:
             raise ValueError(f"{archive.folder} cannot be read: {contents.losses[0]}")
@@ -89,7 +110,9 @@ def read_archive(archive: JobArchive, options: ReadOptions) -> Recording:
         window = options.window if options.only_window else Window()
         recording = read_job(job, options, partial(_read_attempt, contents, window=window))
         stacks = _list_stacks(archive, recording.steps)
-    return replace(recording, path=PurePosixPath(archive.folder), stacks=stacks)
+    thinned = contents.minutes.get(recording.steps.attempt)
+    path = PurePosixPath(archive.folder)
+    return replace(recording, path=path, stacks=stacks, thinned=thinned)
 
 
 def _list_stacks(archive: JobArchive, steps: Steps) -> tuple[tuple[int, PurePosixPath], ...]:
@@ -99,35 +122,75 @@ def _list_stacks(archive: JobArchive, steps: Steps) -> tuple[tuple[int, PurePosi
     return tuple((rank, folder / name) for rank, name in files if names.get(name))
 
 
-class _Contents:
+class Contents:
     """What lies in the archive of a job, by the manifests of its nodes and the names of files.
 
     Attributes:
+        manifests: of its nodes, with what thinning left of attempts.
+        thinned: what thinning left; None where it never was there.
+        minutes: of attempts that were thinned, once these are read.
         attempts: numbers of those of which something is there.
         losses: sentences on what cannot be read, without their end; the first ``num_common`` are
             about all attempts.
     """
 
-    def __init__(self, archive: JobArchive, engine: Engine | None) -> None:
-        self._run_here = partial(run_here, is_local=archive.is_local)
+    def __init__(
+        self, archive: JobArchive, engine: Engine | None = None, *, is_strict: bool = False
+    ) -> None:
+        self.run_here = partial(run_here, is_local=archive.is_local)
         self.archive, self.losses = archive, list[str]()
-        self.engine = engine or self._run_here
+        self.engine = engine or self.run_here
+        self.is_strict, self.minutes = is_strict, dict[int, Thinned]()
+        ((_, self.thinned),) = self.fetch_all(lambda _: archive.read_thinned(), (THINNED,))
         manifests = self.fetch_all(archive.read_manifest, archive.list_nodes())
-        self._manifests = [each for _, each in manifests if each is not None]
+        self.manifests = [each for _, each in manifests if each is not None]
+        if self.thinned is not None:
+            self.manifests = self.thinned.replace_parts(self.manifests)
         self.num_common = len(self.losses)
-        in_columns = {int(number) for each in self._manifests for number in each.attempts}
+        in_columns = {int(number) for each in self.manifests for number in each.attempts}
         in_pages = {int(name) for name in archive.list_names("") if re.fullmatch(r"\d{1,9}", name)}
         self.attempts = sorted(in_columns | in_pages)
 
     def parts(self, attempt: int) -> Iterator[tuple[str, AttemptPart]]:
         """What each node has of an attempt, by its folder."""
-        for manifest in self._manifests:
+        for manifest in self.manifests:
             if (part := manifest.attempts.get(str(attempt))) is not None:
                 yield manifest.node, part
 
+    def is_outdated(self) -> bool:
+        """Whether attempts were thinned since this was read."""
+        try:
+            thinned = self.archive.read_thinned()
+        except (ArchiveError, FileNotFoundError):
+            return False
+        return self.thinned is None or thinned.attempts.keys() != self.thinned.attempts.keys()
+
+    def read_minutes(self, number: int) -> Thinned | None:
+        """The minutes of an attempt that was thinned; None of another."""
+        attempt = self.thinned and self.thinned.attempts.get(str(number))
+        if not self.thinned or not attempt or not attempt.num_thinned:
+            return None
+        findings = self.fetch_all(
+            partial(self.archive.read, begin=0, end=_MAX_FINDINGS_BYTES), [f"{number}/{FINDINGS}"]
+        )
+        stretches = [
+            (node, stretch)
+            for node, part in attempt.nodes.items()
+            for stretch in part.stretches
+            if stretch.table == "minutes"
+        ]
+        tables = self.fetch_all(
+            lambda each: self.archive.read_rows(each[0], number, each[1], READ)[0], stretches
+        )
+        found = [table for _, table in tables if table is not None]
+        self.minutes[number] = thinned = join_minutes(
+            found, attempt, self.thinned.time, next(findings)[1] or b""
+        )
+        return thinned
+
     def read_events(self) -> bytes:
         """The events of all nodes by time, each once."""
-        nodes = [f"nodes/{each.node}/{EVENTS}" for each in self._manifests if each.has_events]
+        nodes = [f"nodes/{each.node}/{EVENTS}" for each in self.manifests if each.has_events]
         read = partial(self.archive.read, begin=0, end=MAX_EVENTS_BYTES)
         texts = [text for _, text in self.fetch_all(read, [EVENTS, *nodes]) if text]
         lines = dict.fromkeys(line for text in texts for line in text.split(b"\n") if line)
@@ -138,7 +201,10 @@ class _Contents:
     def fetch_all(
         self, read: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[Item, Result | None]]:
-        """What is read of each item, in their order; None where it cannot be, which is noted."""
+        """What is read of each item, in their order; None where it cannot be, which is noted.
+
+        Where all ``is_strict`` raises ArchiveError instead.
+        """
 
         def attempt(item: Item) -> Result | Exception:
             try:
@@ -146,8 +212,10 @@ class _Contents:
             except (ArchiveError, FileNotFoundError) as error:
                 return error
 
-        for item, result in zip(items, self._run_here(attempt, items), strict=True):
+        for item, result in zip(items, self.run_here(attempt, items), strict=True):
             if isinstance(result, ArchiveError):
+                if self.is_strict:
+                    raise result
                 self.losses.append(str(result))
             yield item, None if isinstance(result, Exception) else result
 
@@ -160,44 +228,53 @@ def _event_time(line: bytes) -> float:
 
 
 def _read_attempt(
-    contents: _Contents, folder: Path, window: Window
+    contents: Contents, folder: Path, window: Window
 ) -> tuple[Steps, tuple[Page, ...]]:
     """The steps and pages of an attempt; ``folder`` takes what its readers look for in files."""
     num_before, notes = len(contents.losses), list[str]()
     source = _AttemptSource(contents, folder, notes)
-    joined: tuple[Steps, tuple[Page, ...]] | None = None
-    while source.pages and joined is None:
-        num_losses = len(contents.losses)
-        joined = join([source], list(notes), _MAX_CELLS, window)
-        if len(contents.losses) > num_losses:
-            # A file that was there in the survey is not any more: who has lost too much by that?
-            joined = None
-            source.survey_again()
+    joined = _join(source, contents, notes, window)
+    losses = contents.losses[: contents.num_common] + contents.losses[num_before:]
     # Of steps that cannot be read nobody may say that there were none.
     is_unread = any(part.stretches for _, part in contents.parts(int(folder.name)))
-    if joined is not None and is_unread and not len(joined[0].numbers):
-        joined = None
-    if joined is not None:
-        steps, pages = joined
-        steps = replace(steps, operations=source.read_operations(steps))
-    losses = contents.losses[: contents.num_common] + contents.losses[num_before:]
-    if joined is None:
+    if joined is None or (is_unread and not len(joined[0].numbers)):
         why = [*losses, *notes, "no rank has left a page"][0]
         text = f"attempt {folder.name} of {contents.archive.folder}: {why}"
         raise ValueError(text) if is_unread else NoStepsError(text)
+    if contents.is_strict and (losses or source.num_damaged):
+        raise ValueError([*losses, damaged_rows(source.num_damaged)][0])
+    num_before, (steps, pages) = len(contents.losses), joined
+    steps = replace(steps, operations=source.read_operations(steps))
+    losses += contents.losses[num_before:]
     if losses or source.share < 1 or source.num_damaged:
         count = f"The archive gives {percent(source.share)} of the ranks' steps"
         count += f"; {plural(len(losses), 'part')} of it could not be read" if losses else ""
         if source.num_damaged:
             count += f"; left out: {damaged_rows(source.num_damaged)}"
         losses = [*losses[:_MAX_SENTENCES], count]
-    return replace(steps, notes=(*steps.notes, *(f"{loss}." for loss in losses))), pages
+    sentences = [f"{loss}." for loss in losses]
+    sentences += [source.thinned.describe()] if source.thinned else []
+    return replace(steps, notes=(*steps.notes, *sentences)), pages
+
+
+def _join(
+    source: "_AttemptSource", contents: Contents, notes: list[str], window: Window
+) -> tuple[Steps, tuple[Page, ...]] | None:
+    """The steps and pages of a source; None where no page is left."""
+    while source.pages:
+        num_losses, before = len(contents.losses), list(notes)
+        joined = join([source], before, _MAX_CELLS, window)
+        if len(contents.losses) == num_losses:
+            return joined
+        # A file that was there in the survey is not any more: who has lost too much by that?
+        source.survey_again()
+    return None
 
 
 class _AttemptSource:
     """The rows of an attempt, fetched by node as they are needed."""
 
-    def __init__(self, contents: _Contents, folder: Path, notes: list[str]) -> None:
+    def __init__(self, contents: Contents, folder: Path, notes: list[str]) -> None:
         self._contents, self._folder, self._notes = contents, folder, notes
         self._attempt = int(folder.name)
         self._nodes = [
@@ -211,6 +288,7 @@ class _AttemptSource:
         dead = {node.name for node in self._nodes if node.stretches and not node.pages}
         self._read_ranks([name for name, part in parts if name in dead and not part.is_complete])
         self._reader = NodeReader(contents.archive, self._attempt)
+        self.thinned = contents.read_minutes(self._attempt)
         self.survey_again()
 
     @property
@@ -342,8 +420,8 @@ class _AttemptSource:
             # Most ranks have the same steps.
             node.surveyed = [seen.setdefault(each.tobytes(), each) for each in surveyed]
             for page, rows in zip(node.pages, surveyed, strict=True):
-                steps = page.state["steps"]
-                shares[page.identity["rank"]] = len(rows) / max(1, steps)
+                num_read = len(rows) + (self.thinned.num_thinned if self.thinned else 0)
+                shares[page.identity["rank"]] = num_read / max(1, page.state["steps"])
         least = _LEAST_SHARE * max(shares.values(), default=0.0)
         lost = {rank for rank, share in shares.items() if share < least}
         if lost:

@@ -57,7 +57,7 @@ _TELLING_BITS = sum(1 << ROW_FLAGS.index(name) for name in _TELLING_FLAGS)
 _DEVICE_BITS = sum(1 << ROW_FLAGS.index(name) for name in ("device", "device_pending"))
 _WHOLE, _ROUNDS = Window(), ("sync_rounds", "independent_rounds")
 _SIDE_FILE = re.compile(f".*({'|'.join(map(re.escape, (ERROR_SUFFIX, OUTPUT_SUFFIX, SUFFIX)))})")
-_LEFT_OUT = "Left out: "
+_LEFT_OUT, ONLY_NEWEST = "Left out: ", "Only the newest"
 _NO_ROWS = np.empty(0, dtype=ROW_DTYPE)
 OPERATION_COLUMNS = ("rank", "step", "operation", "flags", "duration_ns")
 """What is read of an operation."""
@@ -185,15 +185,16 @@ def join(
         notes.append(_clock_note(pages, survey))
         if samples:
             numbers, represented, by_host = _select_timed(survey)
-    judged = _newest_numbers(numbers, len(pages), max_cells, notes)
-    represented = None if represented is None else represented[-len(judged) :]
     # Rounds are found over all steps.
     has_rounds = any(page.periodic.get(name) for page in pages for name in _ROUNDS)
-    inside = steps_inside(judged, _WHOLE if has_rounds else window)
+    window = _WHOLE if has_rounds else window
+    newest = _find_newest(numbers, max(1, max_cells // len(pages)), window, notes)
+    judged = numbers[newest]
+    inside = steps_inside(judged, window)
     if not inside.all():
         notes.append(window_note(int(np.count_nonzero(inside)), len(judged)))
-        represented = None if represented is None else represented[inside]
     numbers = judged[inside]
+    represented = None if represented is None else represented[newest][inside]
     matrices = _matrices(sources, pages, Question(numbers, judged, clock, by_host))
     notes += join_plugin(pages, matrices)
     steps = _build(pages, numbers, matrices, clock, notes)
@@ -241,14 +242,17 @@ def _build(
     )
 
 
-def _newest_numbers(
-    numbers: Integers, num_ranks: int, max_cells: int, notes: list[str]
-) -> Integers:
-    """Numbers of the newest steps that fit into the cells; ``notes`` takes a sentence on others."""
-    max_steps = max(1, max_cells // num_ranks)
-    if len(numbers) > max_steps:
-        notes.append(f"Only the newest {max_steps:,} of {len(numbers):,} steps are judged.")
-    return numbers[-max_steps:]
+def _find_newest(numbers: Integers, max_steps: int, window: Window, notes: list[str]) -> slice:
+    """Where the newest steps are, up to the end of a window if these are too many.
+
+    ``notes`` takes a sentence on the others.
+    """
+    stop = len(numbers)
+    if stop > max_steps:
+        stop = 1 + int(np.flatnonzero(steps_inside(numbers, Window(last=window.last)))[-1])
+    if stop > max_steps:
+        notes.append(f"{ONLY_NEWEST} {max_steps:,} of {stop:,} steps are judged.")
+    return slice(max(0, stop - max_steps), stop)
 
 
 def read_rings(folder: Path, notes: list[str], stems: AbstractSet[str] | None = None) -> list[Ring]:

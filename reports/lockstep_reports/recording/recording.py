@@ -19,6 +19,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.recording.thinned import SECONDS, Thinned
 
 _KINDS = {
     "allreduce": "all_reduce",
@@ -195,6 +196,7 @@ class Recording:
         collectives: those that several ranks recorded.
         node_series: series of trouble on the nodes, before, in and after the run.
         doubts: sentences why nobody can be judged by it; empty where it can.
+        thinned: the steps of which only quantiles by minute are left; None where all are whole.
     """
 
     source_kind: str
@@ -213,6 +215,7 @@ class Recording:
     collectives: CollectiveLog | None = None
     node_series: tuple[NodeSeries, ...] = ()
     doubts: tuple[str, ...] = ()
+    thinned: Thinned | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -302,20 +305,38 @@ def _times(steps: Steps) -> Matrix:
 
 def _select(recording: Recording, selected: Flags, window: Window) -> Recording:
     """The recording with only the steps of a mask [steps]."""
-    steps = recording.steps
+    steps, thinned = recording.steps, recording.thinned
+    by_minute = (
+        () if thinned is None else thinned.describe_minutes(_minutes_inside(thinned, window))
+    )
     if not selected.any():
         first, last = int(steps.numbers[0]), int(steps.numbers[-1])
         raise ValueError(
-            f"no step of {recording.path} lies there; it has steps {first} to {last}"
+            " ".join(by_minute).removesuffix(".") + ": none can be judged"
+            if by_minute
+            else f"no step of {recording.path} lies there; it has steps {first} to {last}"
             + ("" if window.last is None else ", so look at --from and --to")
         )
     trace, part = recording.operations, select_columns(steps, selected)
     if trace is not None:
         trace = _select_last(trace, np.isin(trace.step, part.numbers))
-    if not selected.all():
-        note = window_note(len(part.numbers), len(steps.numbers))
-        part = replace(part, notes=(*steps.notes, note))
-    return replace(recording, steps=part, operations=trace)
+    notes = () if selected.all() else (window_note(len(part.numbers), len(steps.numbers)),)
+    part = replace(part, notes=(*steps.notes, *notes, *by_minute))
+    return replace(recording, steps=part, operations=trace, thinned=None)
+
+
+def _minutes_inside(thinned: Thinned, window: Window) -> Flags:
+    """Which minutes a window touches [minutes]."""
+    inside = np.ones(len(thinned.begin), dtype=bool)
+    edges = (thinned.last, thinned.begin + SECONDS), (thinned.first, thinned.begin)
+    for bound, sign, (numbers, times) in zip(window, (1, -1), edges, strict=True):
+        if bound is None:
+            continue
+        if bound.step is not None:
+            inside &= sign * (numbers - bound.step) >= 0
+        else:
+            inside &= sign * (times - (bound.wall_seconds or 0.0)) >= 0
+    return inside
 
 
 def steps_inside(numbers: Integers, window: Window) -> Flags:

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep_agent.delivery import archive as copier_module
 from lockstep_agent.delivery.archive import MAX_FILE_BYTES, Copier
+from lockstep_records.archive import store
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.job_status import archived_jobs
 
@@ -142,7 +143,7 @@ def test_the_archive_follows_no_folder_that_was_replaced_by_a_link(root: Path, f
 def test_a_large_file_is_streamed_to_the_archive_and_complete_there(
     root: Path, files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copier_module, "_MAX_PIPED_BYTES", 1 << 20)
+    monkeypatch.setattr(store, "_MAX_PIPED_BYTES", 1 << 20)
     job = job_of(root, "a")
     content = os.urandom(3 << 20)
     (job / "0" / "rank-00000.stderr").write_bytes(content)

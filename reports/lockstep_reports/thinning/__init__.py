@@ -1,0 +1,1 @@
+"""Thins jobs of an archive by age."""

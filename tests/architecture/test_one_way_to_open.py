@@ -78,7 +78,7 @@ def opening_calls(source: str) -> Iterator[str]:
 
 def _is_own_method(value: ast.expr) -> bool:
     """Whether the call is of something that is no path: an object's part of that name."""
-    return ast.unparse(value) in {"self._keeper", "self._files"}
+    return ast.unparse(value) in {"self._keeper", "files"}
 
 
 LISTING = frozenset(("iterdir", "scandir", "listdir", "glob", "rglob", "walk"))

@@ -71,12 +71,18 @@ RARE = tuple(name for name in EXTRAS if name.endswith(_SECONDS))
 QUANTILES = {"p50": 0.5, "p95": 0.95, "max": 1.0}
 """Of the durations of a rank's steps in a minute."""
 MINUTE_TYPES = {
-    "rank": pa.int32(), "minute": pa.int64(), "first_step": pa.int64(), "last_step": pa.int64(),
-    "steps": pa.int64(), "nonfinite": pa.int64(), "tokens_sum": pa.int64(),
-    "samples_sum": pa.int64(), **{f"{name}_sum": pa.float64() for name in DURATIONS},
+    "rank": pa.int32(),
+    "minute": pa.int64(),
+    "first_step": pa.int64(),
+    "last_step": pa.int64(),
+    "steps": pa.int64(),
+    "nonfinite": pa.int64(),
+    "tokens_sum": pa.int64(),
+    "samples_sum": pa.int64(),
+    **{f"{name}_sum": pa.float64() for name in DURATIONS},
     **{f"{name}_sum": pa.float64() for name in RARE},
     **{f"{n}_{quantile}": pa.float32() for n in (*DURATIONS, "loss") for quantile in QUANTILES},
-}  # fmt: skip
+}
 """Columns of the minutes, of which each row is of a rank."""
 
 

@@ -93,15 +93,10 @@ def nanoseconds_name(name: str) -> str:
 
 def make_table(section: Section, rows: Sequence[tuple[int, bytes]]) -> pa.Table:
     """A table of packed rows, given by rank."""
-    return pa.concat_tables([_table_of(section, rank, data) for rank, data in rows])
-
-
-def _table_of(section: Section, rank: int, data: bytes) -> pa.Table:
-    count = len(data) // section.size
-    columns = {"rank": pa.repeat(pa.scalar(rank, pa.int32()), count)}
-    present = None
-    if section.presence:
-        present = _column(section, data, "present", 0)
+    data = b"".join(part for _, part in rows)
+    counts = [(pa.scalar(rank, pa.int32()), len(part) // section.size) for rank, part in rows]
+    columns = {"rank": pa.concat_arrays([pa.repeat(rank, count) for rank, count in counts])}
+    present = _column(section, data, "present", 0) if section.presence else None
     for name, field, index in column_names(section):
         values = _column(section, data, field, index)
         bit = section.presence.get(name, 0)

@@ -147,6 +147,5 @@ def memory() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def module_memory() -> Iterator[Path]:
-    """The same for all tests of a module."""
     with _folder_in_memory() as folder:
         yield folder

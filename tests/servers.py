@@ -118,7 +118,6 @@ class Exposition(Answering):
     """Answers every GET with the text that ``exposition`` gives, as what is scraped does."""
 
     def exposition(self) -> str:
-        """The text of a scrape."""
         raise NotImplementedError
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
@@ -142,12 +141,10 @@ class FakeLedger(Answering):
 
     @property
     def url(self) -> str:
-        """Where it takes deliveries."""
         return f"http://127.0.0.1:{self.server_port}/v1/events"
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The events of the deliveries it took."""
         return [event for body in self.bodies for event in body["events"]]
 
     @property

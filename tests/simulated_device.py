@@ -131,7 +131,6 @@ class SimulatedDevices:
         self.waiting: dict[tuple[str, int], list[Launched]] = {}
 
     def run(self) -> dict[int, SimulatedRank]:
-        """The ranks at the end."""
         moved = [True]
         while any(moved):
             moved = [self._advance(rank) for rank in self.ranks.values()]

@@ -19,7 +19,6 @@ _CALL_TIMEOUT_SECONDS = 2.0
 
 @pytest.fixture(name="root")
 def _root(memory: Path) -> Path:
-    """A root of jobs."""
     return memory
 
 

@@ -17,7 +17,6 @@ get = partial(httpx.get, timeout=30)  # a busy machine answers late
 
 
 def command_line(options: Options) -> list[str]:
-    """The options of an agent as its command line."""
     return [
         *("--listen", f"{options.host}:{options.port}", "--dir", str(options.root)),
         *("--cluster", options.cluster, "--node", options.node),

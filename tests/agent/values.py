@@ -15,7 +15,6 @@ def values_of(*collectors: Collector) -> Values:
 
 
 def values_in(readings: Iterable[AnyReading]) -> Values:
-    """The same of readings."""
     return {
         (reading.metric, reading.labels): reading.value
         for reading in readings

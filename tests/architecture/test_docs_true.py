@@ -34,7 +34,6 @@ def links(page: Path) -> list[Path]:
 
 
 def options_of(command: click.Command) -> set[str]:
-    """The options of a command, and of those below it."""
     found = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     if not isinstance(command, click.Group):
         return found

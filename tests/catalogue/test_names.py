@@ -49,7 +49,6 @@ ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
 
 
 def changed(metric: Metric = STEPS, **values: Any) -> Metric:
-    """A metric with other fields."""
     return replace(metric, **values)
 
 

@@ -246,7 +246,6 @@ def test_a_job_leads_to_its_board_a_node_to_its_own_and_an_adapter_to_the_fabric
 
 
 def shipped_alerts() -> dict[str, dict[str, Any]]:
-    """The rule of each alert, by its name."""
     return {
         rule["alert"]: rule
         for path in (REPOSITORY / "alerts" / "generated").glob("*.rules.yaml")

@@ -27,7 +27,6 @@ def root(memory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def single_rank_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one rank, for DDP."""
     store = f"file://{tmp_path_factory.mktemp('group') / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     yield
@@ -36,7 +35,6 @@ def single_rank_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(name="monitor")
 def _monitor(root: Path) -> Iterator[lockstep.Monitor]:
-    """The monitor of a rank."""
     monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
     assert monitor.enabled
     yield monitor

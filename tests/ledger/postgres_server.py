@@ -43,19 +43,16 @@ class PostgresServer:
 
     @property
     def socket_path(self) -> Path:
-        """Its socket."""
         return self.folder / f".s.PGSQL.{self.port}"
 
     def _control(self, *words: str | Path, check: bool = True) -> None:
         _run([POSTGRES[-1] / "pg_ctl", "-D", self.folder / "data", *words], check=check)
 
     def create(self) -> None:
-        """Makes an empty one."""
         words = ["-A", "trust", "-U", "ledger", "--no-sync", "-E", "UTF8"]
         _run([POSTGRES[-1] / "initdb", "-D", self.folder / "data", *words])
 
     def start(self) -> None:
-        """Returns once it answers."""
         options = f"-p {self.port} -k {self.folder} -c listen_addresses= -c max_connections=60"
         log = self.folder / "log"
         self._control("-w", "-t", "50", "-o", f"{options} {self.settings}", "-l", log, "start")

@@ -120,7 +120,6 @@ def recording_of(steps: Steps) -> Recording:
 
 
 def published(analysis: StepAnalysis) -> dict[str, Any]:
-    """The JSON of the report on an analysis."""
     payload: dict[str, Any] = json.loads(json_text.render(document_steps(analysis), Path("-")))
     return payload
 

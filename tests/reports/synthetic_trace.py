@@ -63,7 +63,6 @@ class _Recorder:
         ]
 
     def noisy(self, seconds: float) -> Array:
-        """A duration with its noise."""
         return seconds * (1 + self.job.jitter * np.abs(self.draw.standard_normal(self.shape)))
 
     def add(self, name: str, coordinates: tuple[int, int, int], begin: Array, end: Array) -> None:
@@ -71,7 +70,6 @@ class _Recorder:
         self.rows.append((name, *coordinates, begin, end))
 
     def run(self) -> pa.Table:
-        """All rows of the job."""
         ready = [self._gather(stage) for stage in range(self.job.stages)]
         self._tail(self._pipeline(ready))
         return self._as_table()

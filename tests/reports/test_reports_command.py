@@ -21,7 +21,6 @@ HOSTILE = "<script>alert(1)</script>[red]"
 
 @pytest.fixture(name="working_folder")
 def _working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -171,7 +171,6 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shards(texts: Path, tmp_path: Path) -> Path:
-    """The same as shards of 1,000 tokens."""
     write_text_shards(texts, tmp_path / "shards", tokens_per_shard=1000)
     return tmp_path / "shards"
 

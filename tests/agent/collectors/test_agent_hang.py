@@ -132,8 +132,6 @@ def test_a_worker_whose_thread_waits_for_a_processor_is_not_hung(
 
 
 class Counted:
-    """A collector that counts its runs."""
-
     name = "counted"
 
     def __init__(self, tier: Tier) -> None:

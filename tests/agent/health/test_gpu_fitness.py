@@ -38,7 +38,6 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
 
 @pytest.fixture(name="measured")
 def _measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the probe prints."""
     figures = list(FIT)
     monkeypatch.setattr(
         gpu_fitness, "measure_node", lambda *_, **__: {"torch": "2", "figures": figures}

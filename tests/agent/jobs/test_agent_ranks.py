@@ -56,7 +56,6 @@ def flat(readings: Iterable[AnyReading]) -> Values:
 
 
 def counters(values: Values) -> Values:
-    """Those of jobs."""
     return {
         key: value
         for key, value in values.items()

@@ -53,7 +53,6 @@ QUOTES = (
 
 
 def kind_of(text: str) -> str:
-    """What comes of a record."""
     message = parse_line(text, 99.0)
     finding = message and match_message("kernel", message.text)
     if not finding:

@@ -72,7 +72,6 @@ class Nodes:
         shutil.copytree(self._folder, to, symlinks=True, dirs_exist_ok=True, copy_function=os.link)
 
     def close(self) -> None:
-        """Removes the node."""
         if self._folder is not None:
             shutil.rmtree(self._folder)
             self._folder = None

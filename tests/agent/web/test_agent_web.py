@@ -53,7 +53,6 @@ def _keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def agent(access_control: AccessControl | None = None) -> AbstractContextManager[MetricsServer]:
-    """A server of an agent without collectors."""
     sampler = Sampler(tuple, tick_seconds=60)
     sampler.sample()
     return serving(

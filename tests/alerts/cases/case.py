@@ -47,7 +47,6 @@ def proves(
 
 
 def find_cases(condition: Condition, timing: Timing) -> list[Case]:
-    """The cases of a condition with its limits."""
     kind = type(condition)
     for each in kind.__mro__:
         if each in _CASES:

@@ -36,7 +36,6 @@ def packets_lost(condition: PacketsLost, timing: Timing) -> list[Case]:
 
 
 def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
-    """A verdict on a port from the onset on."""
     verdict = "failed" if reason in {"down", "flapping"} else "degraded"
     labels = {**_PORT, "verdict": verdict, "port_reason": reason}
     return sample_node(fabric.PORT_HEALTH, timing.appears(), node, **labels)

@@ -11,19 +11,16 @@ BUS_ID = "0000:3b:00.0"
 
 
 def holds_gpu(timing: Timing, node: str = "n1") -> Samples:
-    """A rank of the job holds the GPU."""
     owner = {**GPU, "pci_bus_id": BUS_ID, "mig_uuid": "", "job_id": "j1", "rank": "2"}
     return sample_node(gpu.GPU_OWNER_INFO, timing.steady(1), node, **owner)
 
 
 def gpu_verdict(timing: Timing, verdict: str, reason: str, node: str = "n1") -> Samples:
-    """A verdict on the GPU from the onset on."""
     labels = {**GPU, "verdict": verdict, "gpu_reason": reason}
     return sample_node(incidents.GPU_HEALTH, timing.appears(), node, **labels)
 
 
 def driver_hangs(timing: Timing, node: str = "n1") -> Samples:
-    """The driver of a node hangs from the onset on."""
     verdict = {"verdict": "failed", "node_reason": "driver_hung"}
     return sample_node(incidents.NODE_HEALTH, timing.appears(), node, **verdict)
 

@@ -28,7 +28,6 @@ _HEAD = (
 
 
 def timing_of(alert: Alert, windows: ScrapeWindows) -> Timing:
-    """When an alert has to fire."""
     seconds = alert.deadline_seconds(windows) - delivery_seconds(
         alert.severity, windows.evaluation_seconds
     )
@@ -163,7 +162,6 @@ def _read_by(
 
 
 def document_of(area: Area, spec: Spec, symptoms: tuple[Alert, ...]) -> dict[str, Any]:
-    """The test file of alerts of an area."""
     every = max(alert.evaluation_seconds(spec.windows) for alert in symptoms)
     return {
         "rule_files": [area.rules_file],

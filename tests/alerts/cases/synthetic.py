@@ -51,8 +51,6 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One series and its course."""
-
     series: str
     course: Course
 
@@ -76,7 +74,6 @@ def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
 
 
 def sample_node(series: Series, course: Course, node: str = "n1", **labels: str) -> Samples:
-    """A series of the agent of a node."""
     return samples(series, course, instance=f"{node}:9400", cluster="c1", node=node, **labels)
 
 

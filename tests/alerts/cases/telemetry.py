@@ -152,7 +152,6 @@ def ledger_stale(condition: LedgerStale, timing: Timing) -> list[Case]:
 
 
 def _ledger(counted: Course, seconds: int) -> list[Samples]:
-    """A ledger with the time of its counts."""
     running = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
     return [
         samples(ledger.JOBS, steady(3, seconds), **running),

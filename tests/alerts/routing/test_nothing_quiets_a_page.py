@@ -101,7 +101,6 @@ class Inbox(Answering):
         self.delivered: set[tuple[str, str]] = set()
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answered:
-        """It takes everything."""
         del request
         firing = [each for each in json.loads(body)["alerts"] if each["status"] == "firing"]
         labels = [each["labels"] for each in firing]

@@ -136,7 +136,6 @@ class Theatre:
         return found[0] if found else {}
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The result of an instant query."""
         url = read_state(self.folder)["prometheus"].url
         answer = httpx.get(
             f"{url}/api/v1/query", params={"query": expression}, trust_env=False

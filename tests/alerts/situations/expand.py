@@ -105,7 +105,6 @@ def run(situation: Mapping[str, Any], scrape: float, paging: Paging) -> list[str
 def build_read(
     situation: Mapping[str, Any], scrape: float, length: float, paging: Paging
 ) -> list[Series]:
-    """The series of a situation that the rules name."""
     read = "\n".join(path.read_text(encoding="utf-8") for path in paging.rule_files)
     return build(situation, scrape, length, read=read)
 

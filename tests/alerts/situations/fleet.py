@@ -45,7 +45,6 @@ class Series:
     bends: list[str] = field(default_factory=list)
 
     def course(self, scrape: float, end: float) -> Course:
-        """What the series does from 0 to the end."""
         times = np.arange(0.0, end + scrape / 2, scrape)
         course = Course(self.labels["__name__"], times, scrape)
         for timeline in (self.timeline, *self.bends):

@@ -56,7 +56,6 @@ class Ruler:
         self._is_up = np.ones(len(self.times), dtype=bool)
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def load(self, series: Sequence[Series]) -> None:
@@ -328,7 +327,6 @@ _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`|\(|\)|\||[^\s()|]+')
 
 
 def expand(text: str, labels: Mapping[str, str], value: float, query: Query) -> str:
-    """The text of a label of an alert."""
     if "{{" not in text:
         return text
     parts = _TOKEN.split(text)
@@ -376,7 +374,6 @@ class _Expansion:
         return value
 
     def _command(self, words: list[str], dot: Any, piped: list[Any]) -> tuple[Any, list[str]]:
-        """The value of a command, and the words after it."""
         values: list[Any] = []
         index = 0
         while index < len(words) and words[index] not in {"|", ")"}:

@@ -291,7 +291,6 @@ class World:
     def gpu(
         self, node: str, reason: str, *when: Minute, verdict: str = "degraded", gpu: int = 0
     ) -> Self:
-        """The agent's verdict on a GPU, and so on its node."""
         own = f'node="{node}",gpu="{gpu}"'
         self.bend(f'lockstep_gpu_health_info{{{own},verdict="ok"}}', "absent", *when)
         labels = f'{own},uuid="GPU-{node}-{gpu}",verdict="{verdict}",gpu_reason="{reason}"'

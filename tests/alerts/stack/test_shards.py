@@ -31,8 +31,6 @@ SPEC = read_spec(spec_path(), Duration(f"{SECONDS}s"))
 
 
 class Servers:
-    """The servers of the test, each stopped with it."""
-
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
         self.urls: dict[str, str] = {}

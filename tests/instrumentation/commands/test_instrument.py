@@ -97,7 +97,6 @@ PACKAGE_OF = {"ray_train": "ray", "deepspeed_engine": "deepspeed"}
 
 
 def run_script(script: Path, run: Run, root: Path) -> Page:
-    """The page of rank 0."""
     out = script.parent / "out"
     out.mkdir()
     command = [sys.executable, str(script)]

@@ -46,7 +46,6 @@ TRAINING = """
 
 
 def train(folder: Path, *, slow: int, num_ranks: int = 3) -> Path:
-    """Trains, and returns the folder of the job."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
     port = free_port()

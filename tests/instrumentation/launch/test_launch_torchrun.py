@@ -13,7 +13,6 @@ from lockstep.launch.run import run
 
 @pytest.fixture(name="jobs")
 def _jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """The jobs that would have been run."""
     jobs: list[Job] = []
 
     def run_job(job: Job) -> int:

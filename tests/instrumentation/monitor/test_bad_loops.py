@@ -37,7 +37,6 @@ def tiny(root: Path) -> Iterator[Path]:
 
 
 def troubles(root: Path) -> dict[str, int]:
-    """Counts of the troubles that occurred."""
     page = read_page(root / "0" / "rank-00000.page")
     return {name: count for name, count in page.periodic["troubles"].items() if count}
 

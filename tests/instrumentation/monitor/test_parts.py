@@ -61,8 +61,6 @@ def without_module(name: str) -> Break:
 
 
 def with_device(**changes: Any) -> Break:
-    """A device in which something is broken."""
-
     def apply(patch: pytest.MonkeyPatch, _root: Path) -> None:
         stream = FakeStream()
         device = fake_device(stream, **changes)

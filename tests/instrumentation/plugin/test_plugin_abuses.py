@@ -75,7 +75,6 @@ def test_no_call_crashes_blocks_or_allocates(root: Path, call: str, flag: str) -
 
 @contextmanager
 def prepared(name: str, root: Path) -> Iterator[None]:
-    """The machine as the name says."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(root)]
     if name in {"full", "read-only"} and os.geteuid():

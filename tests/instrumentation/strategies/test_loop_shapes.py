@@ -76,7 +76,6 @@ def slow_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def in_a_batch(*models: Any) -> None:
-    """A forward of each, and one backward."""
     with sleeps.within("forward"):
         loss = sum(model(torch.randn(2, 8)).square().mean() for model in models)
     with sleeps.within("backward"):

@@ -28,7 +28,6 @@ PIPELINES = {"gpipe", "1f1b", "interleaved", "1f1b-fsdp2"}
 
 
 def strategy(name: str, *values: Any) -> Any:
-    """A strategy as a parameter, with its marks."""
     marks = [pytest.mark.release] if name in LARGE_MATRIX else []
     return pytest.param(
         name, *values, marks=[*marks, *([hangs_in_pipelines] if name in PIPELINES else [])]

@@ -43,7 +43,6 @@ class SummarisedJob:
 
 @pytest.fixture(name="job", scope="module")
 def _job(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> SummarisedJob:
-    """A job of one rank, summarised to all three."""
     folder = tmp_path_factory.mktemp("sinks")
     script = folder / "loop.py"
     script.write_text(LOOP)

@@ -221,7 +221,6 @@ def test_json_logs_lead_to_the_spans_of_their_ranks(received: Received) -> None:
 
 
 def spooled(root: Path, job_id: str, num_checkpoints: int) -> JobSpans:
-    """The spans of a job that this process plays."""
     monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": job_id}, rows=64)
     for step in range(num_checkpoints):
         with monitor.checkpoint(step):

@@ -29,7 +29,6 @@ def meta(
 
 
 def job(name: str, created: float = 0.0, **status: Any) -> dict[str, Any]:
-    """A Job of batch."""
     return {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": meta(name, created),
         "spec": {"template": {"spec": {"containers": [container(1)]}}}, "status": status,
@@ -37,7 +36,6 @@ def job(name: str, created: float = 0.0, **status: Any) -> dict[str, Any]:
 
 
 def condition(name: str, seconds: float = 9.0, status: str = "True", **more: str) -> dict[str, str]:
-    """A condition of an object or a pod."""
     return {"type": name, "status": status, "lastTransitionTime": moment(seconds), **more}
 
 
@@ -49,7 +47,6 @@ def custom(
 
 
 def container(gpus: int, name: str = "train", resource: str = "nvidia.com/gpu") -> dict[str, Any]:
-    """A container with accelerators."""
     return {"name": name, "resources": {"limits": {resource: str(gpus)}}}
 
 

@@ -14,7 +14,6 @@ URL = ("--url", "http://127.0.0.1:9")
 
 
 def write_config(path: Path, server: str) -> Path:
-    """A kubeconfig for a server."""
     named = {"name": "x"}
     config = {
         "clusters": [named | {"cluster": {"server": server}}],

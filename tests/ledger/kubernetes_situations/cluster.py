@@ -72,7 +72,6 @@ class Cluster:
         return found
 
     def path(self, kind: str, name: str = "", namespace: str = "") -> str:
-        """Return the path of a kind or of one object."""
         group, plural = PATHS.get(kind) or CLUSTER_PATHS[kind]
         scope = f"/namespaces/{namespace or self.namespace}" if kind in PATHS else ""
         return f"/{group}{scope}/{plural}" + (f"/{name}" if name else "")
@@ -104,7 +103,6 @@ class Cluster:
         self.send("DELETE", self.path(kind, name), {"propagationPolicy": "Background"})
 
     def read(self, kind: str, name: str) -> Manifest:
-        """Return an object."""
         return self.send("GET", self.path(kind, name))
 
     def list_pods(self, prefix: str) -> Sequence[Manifest]:
@@ -222,7 +220,6 @@ class Cluster:
         self.wait_condition("Node", name, "Ready")
 
     def remove_node(self, name: str) -> None:
-        """Delete a node."""
         self.send("DELETE", self.path("Node", name), accept=(404,))
 
     def taint_node(self, name: str, key: str, effect: str = "NoExecute") -> None:
@@ -247,7 +244,6 @@ class Cluster:
         return [job for job in jobs if name[:100] in job["job_id"]]
 
     def read_job(self, job_id: str) -> dict[str, Any]:
-        """Everything that the ledger has of a job."""
         found: dict[str, Any] = self.stage.read(f"/api/jobs/{quote(job_id, safe='')}?cluster=east")
         return found
 
@@ -265,7 +261,6 @@ class Cluster:
         self._end(part, signal.SIGTERM)
 
     def kill(self, part: Part) -> None:
-        """End a part by SIGKILL."""
         self._end(part, signal.SIGKILL)
 
     def _end(self, part: Part, number: signal.Signals) -> None:

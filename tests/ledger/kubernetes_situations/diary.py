@@ -53,7 +53,6 @@ class Diary:
         return min(begin for life in self._find(prefix) for begin in life.runs)
 
     def last_end(self, prefix: str) -> float:
-        """Return when the last of them ended."""
         return max(end for life in self._find(prefix) for end in life.runs.values() if end)
 
     def gpu_seconds(self, prefix: str, side: str = "") -> float:

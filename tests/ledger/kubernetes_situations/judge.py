@@ -11,7 +11,6 @@ LAG_SECONDS = 1.5  # of the lab for each run of a pod: times are whole seconds
 
 
 def compare(situation: Situation, cluster: Cluster) -> list[str]:
-    """What is not as expected, by now."""
     findings = [text for each in situation.expected for text in _compare_job(each, cluster)]
     for part in situation.absent:
         findings += [f"{job['job_id']} is there" for job in cluster.find_jobs(part)]

@@ -93,7 +93,6 @@ def pod(
     node: str = "",
     **spec: Any,
 ) -> Manifest:
-    """Return a single pod."""
     body = template(gpus, lab=lab, node=node, labels=labels, **spec)
     body["metadata"]["name"] = name
     return {"apiVersion": "v1", "kind": "Pod", **body}
@@ -102,7 +101,6 @@ def pod(
 def manifest(
     version: str, kind: str, name: str, spec: Manifest, labels: dict[str, str] | None = None
 ) -> Manifest:
-    """Return an object."""
     metadata: Manifest = {"name": name}
     if labels:
         metadata["labels"] = dict(labels)

@@ -54,7 +54,6 @@ class Script:
         self._objects[manifest["kind"]] = self.cluster.apply(manifest, owner=above)
 
     def set_status(self, kind: str, name: str, reasons: dict[str, str]) -> None:
-        """Conditions that are true, with their reasons."""
         found = [condition(each, reason=reason) for each, reason in reasons.items()]
         self.cluster.patch(kind, name, {"status": {"conditions": found}}, status=True)
 
@@ -98,7 +97,6 @@ class Script:
         self.cluster.wait_recorded(name, is_open=False)
 
     def end(self, exit_code: int = 0, disruption: str = "", reason: str = "") -> None:
-        """End the pod that was waited for."""
         name = self._pod["metadata"]["name"]
         self.cluster.end_pod(name, exit_code, reason, disruption=disruption)
 

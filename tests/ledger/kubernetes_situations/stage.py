@@ -38,12 +38,10 @@ _SNAPSHOT_SECONDS = 0.3
 
 
 def run_lab(*arguments: str) -> None:
-    """Run a command of the lab."""
     subprocess.run([sys.executable, str(LAB), *arguments], check=True, timeout=180)
 
 
 def open_client(kubeconfig: Path) -> httpx.Client:
-    """Return a client of the server as its administrator."""
     config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     return httpx.Client(
@@ -267,16 +265,13 @@ class Stage:
 
 
 def program_is_built(name: str) -> bool:
-    """Whether the lab has a program."""
     cache = os.environ.get("LOCKSTEP_KUBERNETES_LAB", "~/.cache/lockstep-kubernetes-lab")
     return (Path(cache).expanduser() / "bin" / name).exists()
 
 
 def open_lab(folder: Path) -> None:
-    """Start a lab with all kinds."""
     run_lab("up", str(folder), "--nodes", "6", "--gpus", "32", "--kinds")
 
 
 def close_lab(folder: Path) -> None:
-    """Stop it."""
     run_lab("down", str(folder))

@@ -57,7 +57,6 @@ class Replay:
 
     @property
     def totals(self) -> "Counter[tuple[str, ...]]":
-        """Counters without their groups."""
         totals: Counter[tuple[str, ...]] = Counter()
         for (name, labels), row in self.writer.counters.snapshot().items():
             key: Any = (name, *labels[len(counted.GROUP) :])

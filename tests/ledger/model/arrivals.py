@@ -44,12 +44,10 @@ class Fact:
         return (self.time, self.attempt, kind_rank(self.kind), self.id)
 
     def text(self, name: str) -> str | None:
-        """A field that is a text; None where it is absent."""
         value = self.fields.get(name)
         return value if isinstance(value, str) else None
 
     def number(self, name: str) -> float | None:
-        """A field that is a number; None where it is absent."""
         value = self.fields.get(name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if is_number and value is not None else None

@@ -69,7 +69,6 @@ def arrivals_of(steps: Sequence[Step]) -> list[Arrival]:
 
 
 def last_moment(steps: Sequence[Step]) -> float:
-    """Clock of the ledger at the last step."""
     return max(step.received if isinstance(step, Deliver) else step.now for step in steps)
 
 

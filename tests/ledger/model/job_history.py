@@ -55,7 +55,6 @@ class JobHistory:
 
     @cached_property
     def facts(self) -> Sequence[Fact]:
-        """All of them, in order."""
         return self.joined.facts
 
     @cached_property
@@ -65,12 +64,10 @@ class JobHistory:
 
     @cached_property
     def scheduler_spans(self) -> list[Span]:
-        """Spans of the scheduler."""
         return spans_of_scheduler([fact for fact in self.facts if not fact.node])
 
     @cached_property
     def node_spans(self) -> list[Span]:
-        """Spans of all nodes."""
         zones = [span.begin - SLACK_SECONDS for span in self.scheduler_spans if span.has_start]
         of_nodes = sorted((f for f in self.facts if f.node), key=lambda fact: fact.node)
         by_node = groupby(of_nodes, key=lambda fact: fact.node)
@@ -87,7 +84,6 @@ class JobHistory:
 
     @property
     def started_runs(self) -> list[Run]:
-        """Runs in which somebody stated a start."""
         return [run for run in self.runs if run.has_start]
 
     @cached_property
@@ -113,7 +109,6 @@ class JobHistory:
         return times_of_runs(self.runs, over, self.words, parts)
 
     def time_of(self, run: Run) -> GpuTime:
-        """GPU time of a run."""
         return next(t for each, t in zip(self.runs, self.gpu_times, strict=True) if each is run)
 
     @property
@@ -160,7 +155,6 @@ class JobHistory:
 
     @cached_property
     def is_finished(self) -> bool:
-        """Whether its outcome is settled."""
         is_due = self.settled_at is not None and self.settled_at <= self.now
         return is_due or (bool(self.runs) and any(map(self._holds, self.settlements)))
 
@@ -191,7 +185,6 @@ class JobHistory:
 
     @property
     def has_failed(self) -> list[bool]:
-        """Whether each run is over and has failed."""
         over = [*[True] * len(self.runs[1:]), *[self.is_last_run_over] * len(self.runs[:1])]
         return [
             is_over and each.verdict.outcome == "failed"

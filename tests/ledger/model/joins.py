@@ -21,7 +21,6 @@ class JoinedJob:
 
 
 def jobs_of(facts: Sequence[Fact]) -> list[JoinedJob]:
-    """The jobs behind facts, which are in order."""
     ids = _instance_ids(facts)
     owners = _owners(facts, ids)
     admitted = [f for f in facts if f.owner is None or f.owner == owners[f.cluster, ids[f.id]]]

@@ -63,7 +63,6 @@ def histories_of(
     now: float,
     settlements: Sequence[Settlement] = (),
 ) -> list[JobHistory]:
-    """The jobs of events at a moment."""
     return [
         JobHistory(
             joined=joined,
@@ -85,7 +84,6 @@ def settlements_of(jobs: Sequence[JobHistory]) -> list[Settlement]:
 
 
 def record_of(job: JobHistory) -> dict[str, Any]:
-    """The record of a job."""
     outcome, failure_class, cause = outcome_of(job)
     currency, amount = cost_of(job)
     started = job.started_runs
@@ -124,7 +122,6 @@ def record_of(job: JobHistory) -> dict[str, Any]:
 
 
 def contributions(job: JobHistory) -> dict[CounterKey, float]:
-    """What a job adds to every counter."""
     outcome, failure_class, _ = outcome_of(job)
     counts: list[tuple[str, dict[str, str], float]] = [
         ("gpu_seconds", {"goodput": state}, seconds)

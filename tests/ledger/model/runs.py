@@ -150,7 +150,6 @@ class Run:
 
     @property
     def has_start(self) -> bool:
-        """Whether anybody stated a start."""
         stated = self.scheduler is not None and self.scheduler.has_start
         return stated or any(span.has_start for span in self.spans)
 

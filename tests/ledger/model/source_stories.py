@@ -86,7 +86,6 @@ class NodeStory:
         self.write(node, tick(end + 0.125), "job_finished", attempt.number, fields)
 
     def _end_fields(self, node: str) -> dict[str, Any]:
-        """What a node knows of the end of the run."""
         rng, ending = self.rng, self.run.ending
         if ending in {"success", "silent_success"}:
             return {"outcome": "succeeded", "cause": "success"}

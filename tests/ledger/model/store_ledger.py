@@ -105,7 +105,6 @@ class StoreLedger:
         return {key: pair for key, pair in counts.items() if any(abs(v) > 1e-6 for v in pair)}
 
     def close(self) -> None:
-        """Leaves its connections."""
         self._engine.dispose()
 
     def kill(self) -> None:
@@ -117,7 +116,6 @@ _SHORT = {("lockstep_ledger_resumes_total", "restore_outcome"): "restore"}
 
 
 def postgres_ledger(server: str, settings: Settings) -> StoreLedger:
-    """A ledger in a new database of a server."""
     name = f"ledger_{uuid4().hex}"
     engine = create_engine(store_url(server), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:

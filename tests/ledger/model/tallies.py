@@ -64,7 +64,6 @@ def growths(facts: Sequence[Fact], kind: str) -> Iterator[tuple[Fact, str, int]]
 
 
 def checkpoints(job: JobHistory) -> Counter[str]:
-    """Checkpoints by outcome."""
     counts = Counter(dict.fromkeys(CHECKPOINT_OUTCOMES, 0))
     counts["ok"] = len(durable_checkpoints(job))
     for _, outcome, number in growths(job.facts, "checkpoint_failed"):
@@ -83,7 +82,6 @@ def resumed_attempts(job: JobHistory) -> dict[int, tuple[Fact, bool]]:
 
 
 def restores(job: JobHistory) -> Counter[str]:
-    """Resumes and failed restores."""
     counts = Counter(dict.fromkeys(RESTORES, 0))
     for _, fell_back in resumed_attempts(job).values():
         counts["fallback" if fell_back else "ok"] += 1

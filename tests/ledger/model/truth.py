@@ -26,8 +26,6 @@ FINAL: tuple[Ending, ...] = (
 
 @dataclass(kw_only=True, slots=True)
 class TrueAttempt:
-    """An attempt of all nodes of a run."""
-
     number: int
     begin: float
     end: float
@@ -67,7 +65,6 @@ class TrueJob:
 
     @property
     def has_launcher(self) -> bool:
-        """Whether its nodes report."""
         return "launcher" in self.feeds
 
     @property

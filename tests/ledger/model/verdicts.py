@@ -30,7 +30,6 @@ class Verdict:
 
     @property
     def names_cause(self) -> bool:
-        """Whether a cause with a class is behind it."""
         return self.outcome == "failed" and self.failure_class in _CLASSES
 
     @property

@@ -59,7 +59,6 @@ def sum_windows(rows: Sequence[Row], now: float) -> dict[WindowKey, tuple[float,
 
 
 def rows_of(job: JobHistory) -> list[Row]:
-    """All rows of a job."""
     found = [
         *_end_rows(job), *_start_rows(job), *_checkpoint_rows(job), *_resume_rows(job),
         *_preemption_rows(job), *_goodput_rows(job),

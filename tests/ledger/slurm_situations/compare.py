@@ -24,7 +24,6 @@ def complaints(turn: Turn, situation: Situation) -> list[str]:
 
 
 def record_of(turn: Turn, job_id: str) -> dict[str, Any] | None:
-    """The ledger's record; None where it has none."""
     assert turn.lab.ledger is not None
     url = f"{turn.lab.ledger.url}/api/jobs/{quote(job_id, safe='')}"
     answer = turn.lab.client.get(url)

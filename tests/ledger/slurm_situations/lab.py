@@ -202,7 +202,6 @@ class Lab:
         return float(match[1]) if match else 0.0
 
     def pages(self, node: str, job_id: str) -> Iterator[Path]:
-        """Pages of a job on a node; none of one that is down."""
         try:
             holder = (self.folder / f"{node}.pid").read_text(encoding="ascii").strip()
             children = Path(f"/proc/{holder}/task/{holder}/children").read_text(encoding="ascii")

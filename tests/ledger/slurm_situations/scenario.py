@@ -121,7 +121,6 @@ class Situation:
 
     @property
     def verbs(self) -> frozenset[str]:
-        """Names of its actions."""
         return frozenset(action.verb for action in self.script)
 
     @property
@@ -136,7 +135,6 @@ class Situation:
 
     @property
     def has_pages(self) -> bool:
-        """Whether its jobs are watched by pages."""
         return re.search(r"\{(train|script)\}", repr(self.script)) is not None
 
 

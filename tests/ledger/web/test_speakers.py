@@ -86,7 +86,6 @@ class Ledger:
         return found
 
     def document(self, job_id: str, cluster: str = "east") -> dict[str, Any]:
-        """All that is known of a job."""
         with self.writer._engine.connect() as connection:
             [row] = queries.find_job(connection, job_id, cluster)
             return queries.job_document(connection, row)

@@ -64,7 +64,6 @@ class Job:
         return SimulatedDevices(self.program, self.groups, self.dead).run()
 
     def program(self, rank: int) -> Iterator[Call]:
-        """The calls of one rank's host."""
         for step in range(self.steps):
             halts = {
                 fault.halt for fault in self.faults if fault.rank == rank and fault.step == step
@@ -182,7 +181,6 @@ class Case:
 
 
 def stop(ranks: int, rank: int, halt: str, **options: object) -> Case:
-    """One rank's host stops."""
     return Case(Job(ranks, (Fault(rank, halt),), **options), (rank,), "host")  # type: ignore[arg-type]  # names of a job's fields
 
 

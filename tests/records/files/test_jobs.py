@@ -134,8 +134,6 @@ FIRST, SECOND = 11, 12  # keys of two launches
 
 
 class Pages:
-    """Pages of one job on a node."""
-
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, job_folder(root, "job-a")
         self.writers: list[PageWriter] = []
@@ -155,7 +153,6 @@ class Pages:
         return attempt_to_join(self.folder, name, launch_key)
 
     def end(self) -> None:
-        """All ranks are gone."""
         while self.writers:
             self.writers.pop().close()
 

@@ -192,7 +192,6 @@ class Case:
 
 
 def list_cases(file: Path = _HERE / "cases.yaml") -> list[Case]:
-    """All cases of a file, by name."""
     entries = yaml.load(file.read_text(), yaml.CSafeLoader)
     return list(itertools.chain.from_iterable(map(_expand, entries)))
 
@@ -230,7 +229,6 @@ def _case(name: str, fields: dict[str, Any]) -> Case:
 
 
 def make_truth(fields: Mapping[str, Any]) -> Truth:
-    """The truth of fields in YAML."""
     values: dict[str, Any] = {
         name: None if value == "all" else tuple(value) if isinstance(value, list) else value
         for name, value in fields.items()

@@ -81,7 +81,6 @@ def judge_file(path: Path, truth: Truth, window: tuple[int, int] | None = None) 
 
 
 def judge(report: dict[str, Any], text: str, truth: Truth) -> Judged:
-    """What of a report is wrong."""
     wrong = {
         "who": _wrong_ranks(report["verdict"], truth),
         "phase": _wrong_phase(report["verdict"], truth),

@@ -107,7 +107,6 @@ def _extras(spent: Spent, rank: int) -> dict[str, list[float]]:
 
 
 def _write_totals(page: PageWriter, run: MadeRun, spent: Spent, rank: int, count: int) -> None:
-    """What the periodic part of the page counts."""
     totals = page.periodic
     collected = spent.states["collector"][rank, :count]
     totals.count("collections", number=int(np.count_nonzero(collected)))

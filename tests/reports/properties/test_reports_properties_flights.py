@@ -192,7 +192,6 @@ FORMATS = pytest.mark.parametrize("form", ["parquet", "csv"])
 
 @pytest.fixture(name="rows", scope="module")
 def _rows() -> pa.Table:
-    """The published trace."""
     return pq.read_table(PUBLISHED / "trace-ST.parquet")
 
 

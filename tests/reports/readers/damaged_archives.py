@@ -33,8 +33,6 @@ def without_column(name: str) -> Callable[[Path], None]:
 
 
 def with_cells(name: str, value: Any, rows: range | None = None) -> Callable[[Path], None]:
-    """Another value in some rows of a column, or in all of them."""
-
     def write(path: Path) -> None:
         table = pq.read_table(path)
         at, cells = table.column_names.index(name), table[name].to_pylist()

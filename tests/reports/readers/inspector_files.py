@@ -92,7 +92,6 @@ class InspectedJob:
         return [list(ranks[part::2]) for part in (0, 1)] if name == "data" else [list(ranks)]
 
     def record(self) -> list[list[Recorded]]:
-        """The operations of each rank."""
         rng = np.random.default_rng(self.seed)
         now = np.full(self.num_ranks, EPOCH_SECONDS)
         busy, numbers = now.copy(), Counter[tuple[str, int, str]]()

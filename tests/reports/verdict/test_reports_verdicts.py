@@ -326,7 +326,6 @@ class DeviceJob(SyntheticJob):
         return Spent(start, phases, arrival, {})
 
     def program(self, rank: int) -> Iterator[Call]:
-        """The calls of one rank's host."""
         draw = Random(rank)
         for step in range(self.num_steps):
             is_slow = rank == 1 and step >= _FROM_STEP

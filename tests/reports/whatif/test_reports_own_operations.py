@@ -51,7 +51,6 @@ class Job:
         self.add(name, now + 0.005)
 
     def judged(self, folder: Path, meta: str = "") -> Replayed:
-        """Written, read and replayed."""
         replicas, shards, steps = self.shape
         replica, shard, step = (at.ravel() for at in np.indices(self.shape))
         tables = []

@@ -20,7 +20,6 @@ from lockstep_trainer.checkpoints.files import (
 
 
 def put(root: Path, step: int, facts: Facts | None = None) -> Checkpoint:
-    """A checkpoint of one file."""
     folder = folder_of(root, step)
     make_fresh(folder)
     (folder / "state").write_bytes(b"state")

@@ -18,8 +18,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A thousand processes of the tests would each compile the project anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# pytest's workers: one more than cores, for many tests wait for processes and servers.
-JOBS ?= $(shell expr `nproc` + 1)
+# pytest's workers: two more than cores, for many tests wait for processes and servers.
+JOBS ?= $(shell expr `nproc` + 2)
 PARALLEL := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 SLOW ?= one
 SEED ?=

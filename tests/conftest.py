@@ -53,13 +53,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, names in missing.items():
             if names and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))
-    # Several workers end at about the same time when what is left at the end is short.
+    # Several workers end at about the same time when what is left at the end is short. Files that
+    # wait for servers, as a third of all seconds are, go between others, so that cores have work.
     seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
 
     def seconds_of(item: pytest.Item) -> float:
         return float(seconds.get(item.nodeid.partition("::")[0], 0.0))
 
-    items.sort(key=lambda item: -seconds_of(item))
+    waiting = {item.path for item in items if "server" in item.keywords}
+    files = sorted({item.path: item for item in items}.values(), key=lambda item: -seconds_of(item))
+    places: dict[Path, float] = {}
+    for waits, step in ((True, 3.0), (False, 1.5)):
+        of_kind = [item.path for item in files if (item.path in waiting) is waits]
+        places |= {path: step * number for number, path in enumerate(of_kind)}
+    items.sort(key=lambda item: places[item.path])
     if config.getoption("--quick"):
         items[:] = [item for item in items if seconds_of(item) <= QUICK_SECONDS]
 

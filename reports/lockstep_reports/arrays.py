@@ -153,7 +153,9 @@ def shorten(values: Matrix) -> Matrix | float:
         return math.nan
     first = float(values.flat[0])
     # One cell tells it of most matrices.
-    if _is_same(float(values.flat[-1]), first) and _are_all(values, first):
+    if math.isnan(first) and np.isnan(values).all():
+        return first
+    if float(values.flat[-1]) == first and _are_all(values, first):
         return first
     if _is_same(values[-1, -1], values[0, -1]) and _are_all(values, values[0]):
         return np.array(values[0])
@@ -165,4 +167,5 @@ def _is_same(first: float, second: float) -> bool:
 
 
 def _are_all(values: Matrix, row: Matrix | float) -> bool:
-    return bool(((values == row) | (np.isnan(values) & np.isnan(row))).all())
+    is_equal = values == row
+    return bool(is_equal.all() or (is_equal | (np.isnan(values) & np.isnan(row))).all())

@@ -250,24 +250,27 @@ def _parse(
     steps: tuple[int, int] | None = None,
 ) -> tuple[pa.Table, int]:
     try:
-        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
+        # Ranges of a store are fetched together.
+        is_remote = isinstance(source, pa.PythonFile)
+        options = {"page_checksum_verification": True, "pre_buffer": is_remote}
+        with pq.ParquetFile(source, **options) as file:
             metadata, schema = file.metadata, file.schema_arrow
             if stretch is not None:
                 if metadata.num_rows != stretch.rows:
                     counts = f"{metadata.num_rows:,} rows, its manifest {stretch.rows:,}"
                     raise ArchiveError(f"{path} has {counts}")
-                types = dict(zip(schema.names, schema.types, strict=True))
                 try:
-                    check_columns(stretch.table, types)
+                    check_columns(stretch.table, schema)
                 except ValueError as error:
                     raise ArchiveError(f"{path} {error}") from error
             groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
             most = _MAX_UNPACKED_RANKS if stretch is None else _MAX_TABLE_BYTES
             if (size := sum(group.total_byte_size for group in groups)) > most:
                 raise ArchiveError(f"{path} unpacks to {size:,} bytes, at most {most:,}")
-            if len(set(schema.names)) < len(schema.names):
+            names = set(every := schema.names)
+            if len(names) < len(every):
                 raise ArchiveError(f"{path} has two columns of one name")
-            chosen = [name for name in columns or schema.names if name in schema.names]
+            chosen = [name for name in columns or every if name in names]
             numbers = range(metadata.num_row_groups)
             inside = [number for number in numbers if _has_steps(metadata, number, steps)]
             return _read_groups(file, inside, chosen)

@@ -5,7 +5,8 @@ that are nanoseconds, written as seconds, become whole nanoseconds (``core_secon
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -52,9 +53,10 @@ def column_types(section: Section) -> dict[str, Any]:
     return types
 
 
-def check_columns(table: str, types: Mapping[str, Any]) -> None:
+@lru_cache(maxsize=64)
+def check_columns(table: str, schema: pa.Schema) -> None:
     """Checks the columns of a table's file by name, of which some may lack; or ValueError."""
-    section = SECTIONS.get(table)
+    section, types = SECTIONS.get(table), dict(zip(schema.names, schema.types, strict=True))
     expected = column_types(section) if section else MINUTE_TYPES
     for name, kind in types.items():
         if kind != expected.get(name, kind):

@@ -188,11 +188,11 @@ def _decode(
         name: np.broadcast_to(np.zeros((), dtype[name].base), (*dtype[name].shape, len(table)))
         for name in dtype.names or ()
     }
+    recorded = set(table.column_names)
     for name in names:
-        short = nanoseconds_name(name)
-        stored = name if name in table.column_names else short
+        stored = name if name in recorded else nanoseconds_name(name)
         bit = ROW.presence.get(name, 0)
-        if stored not in table.column_names:
+        if stored not in recorded:
             continue  # an extra that was not recorded then
         column = table.column(stored)
         if bit and column.null_count == len(column):

@@ -169,7 +169,8 @@ def _column(pages: Sequence[Page], counts: Integers, rows: Rows, name: str) -> M
         )
     if name not in STEP_PHASES:
         return _cover_phases(rows) if name == "seconds" else column(rows, name)
-    return phase_column(rows, name)
+    seconds: Matrix = rows["phase_seconds"][:, STEP_PHASES.index(name)]
+    return seconds
 
 
 def _cover_phases(rows: Rows) -> Matrix:

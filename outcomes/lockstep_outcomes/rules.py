@@ -1,4 +1,4 @@
-"""The outcome table: from top to bottom, the first rule whose signs are there decides.
+"""The outcome table, rules.toml: from top to bottom, the first rule that holds decides.
 
 A sign comes from ``signs``: an exit status, a signal, a line or an exception (by the table of the
 job logs, ``joblogs.kinds``), a word of the scheduler, a page, or an incident of a node. A
@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lockstep_catalogue.vocabulary import FailureClass, Outcome, Verdict
 from lockstep_outcomes.evidence import Evidence, RankEnd
@@ -48,9 +48,9 @@ class Rule:
     name: str
     signs: tuple[str, ...]
     outcome: Outcome
-    failure_class: FailureClass | None
     blame: Verdict
     reason: str
+    failure_class: FailureClass | None = None
     also: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     extent: Extent = "any"
@@ -61,13 +61,8 @@ def _names(*tiers: Tier) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind.name for kind in (*KINDS, DATA_ERROR) if kind.tier in tiers))
 
 
-SYNONYMS = {
-    "host_oom": ("out_of_memory",),
-    "launch_failure": ("not_found", "not_executable"),
-    "bad_arguments": ("bad_input",),
-    "node_failure": ("node_lost",),
-    "gpu_fault": ("gpu_lost", "ecc_error"),
-}
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SYNONYMS: dict[str, list[str]] = _TABLE["synonyms"]
 """Signs of other sources that mean the same as a kind of line."""
 
 
@@ -84,98 +79,38 @@ def _make_rule(kind: Kind) -> Rule:
     text = ": {sign}" if kind.blame == "workload" else ""
     reason = "{sign}{ranks}." if shows_text else f"{says[:1].upper()}{says[1:]}{{ranks}}{text}."
     signs = (kind.name, *SYNONYMS.get(kind.name, ()))
-    return Rule(kind.name, signs, "failed", kind.failure_class, kind.blame, reason)
+    return Rule(kind.name, signs, "failed", kind.blame, reason, kind.failure_class)
 
 
-_CRASHES = ("segfault", "bus_error", "aborted", "killed", "crashed")
-_FAILURES = (*_names(Tier.CAUSE, Tier.CRASH, Tier.NETWORK), *_CRASHES, "exit")
-PEERS = ("gloo_closed", "nccl_remote", "store_lost", "taken_down", "hidden_cause", "peer_ended",
-         "peer_lost", "watchdog_stuck")  # fmt: skip
+_GROUPS: dict[str, list[str]] = _TABLE["groups"]
+PEERS = tuple(_GROUPS["peers"])
 """Signs of a rank that fails because another one is not there."""
-_OUTSIDE = ("time_limit", "preempted", "preempted_exit", "gave_way", "evicted", "cancelled",
-            "slurm_cancelled", "interrupted", "torchrun_signal")  # fmt: skip
-OUTSIDE_SIGNS = frozenset(_OUTSIDE) - {"gave_way"}
+OUTSIDE_SIGNS = frozenset(_GROUPS["outside"]) - {"gave_way"}
 """Signs that somebody outside ended the job: what ranks show from then on is a consequence."""
 
-# fmt: off
-RULES: tuple[Rule, ...] = (
-    # --- after a reported success nothing changes the outcome
-    Rule("time_limit_after_success", ("success",), "succeeded", None, "nobody",
-         "The run reported its success; its time limit ended it afterwards.",
-         also=("time_limit",)),
-    Rule("ended_after_success", ("success",), "succeeded", None, "nobody",
-         "The run reported its success and was ended afterwards.",
-         also=("cancelled", "slurm_cancelled", "preempted", "evicted", "terminated")),
-    Rule("teardown_crash", ("success",), "succeeded", None, "nobody",
-         "The run reported its success; what failed afterwards was the leaving ({also}).",
-         also=_FAILURES),
-    Rule("time_limit_after_success", ("loop_done",), "succeeded", None, "nobody",
-         "Every rank had ended its loop; its time limit ended it while it left.",
-         also=("time_limit",), unless=("exit", "exception", "data_error", "gpu_oom", "gave_way"),
-         extent="all"),
-    # A page says that the loop ended also where the program then leaves with an error of its own:
-    # only a signal is surely of the teardown.
-    Rule("teardown_crash", ("loop_done",), "succeeded", None, "nobody",
-         "Every rank had ended its loop; what failed afterwards was the leaving ({also}).",
-         also=_CRASHES, unless=("exit", "exception", "data_error", "gpu_oom", "gave_way"),
-         extent="all"),
-    Rule("success", ("success",), "succeeded", None, "nobody", "The run reported its success."),
-    # Ranks that end well have survived whatever they printed and whatever happened to their node.
-    Rule("success", ("exit_ok",), "succeeded", None, "nobody", "Every rank ended without an error.",
-         unless=("not_converged", "exit", *_OUTSIDE, "node_failure", "node_lost"), extent="all"),
-    # --- the program's own word
-    Rule("not_converged", ("not_converged",), "not_converged", None, "workload",
-         "The run ended by itself without its target."),
-    Rule("preemption", ("gave_way", "preempted_exit"), "preempted", None, "nobody",
-         "It saved its state and gave way; nothing had failed.",
-         unless=(*_names(Tier.CAUSE, Tier.CRASH), *_CRASHES, "exit", "time_limit")),
-    # --- causes that name themselves, before whatever followed from them
-    *_make_rules(Tier.CAUSE),
-    *_make_rules(Tier.CRASH),
-    Rule("killed", ("killed",), "failed", "unknown", "rank",
-         "{Ranks} killed by SIGKILL, and nothing tells by whom."),
-    Rule("aborted", ("crashed",), "failed", "unknown", "rank", "Ended by {sign}{ranks}."),
-    # --- ranks that ended elsewhere than the others, which then wait for nobody
-    Rule("uneven_end", ("uneven_end",), "failed", "user", "rank", "{sign}.",
-         also=(*PEERS, "hang", "nccl_timeout")),
-    # --- somebody outside ended it
-    Rule("hang", ("hang",), "failed", "unknown", "rank",
-         "It had hung when it was ended: {sign}.", also=_OUTSIDE),
-    Rule("time_limit", ("time_limit",), "time_limit", "user", "nobody",
-         "It was still running when its time limit ended it; nothing had failed."),
-    Rule("preemption", ("preempted",), "preempted", None, "nobody",
-         "It was preempted; nothing had failed."),
-    Rule("eviction", ("evicted",), "preempted", None, "nobody",
-         "The kubelet evicted it to keep its node alive."),
-    Rule("cancelled", ("cancelled", "slurm_cancelled", "interrupted", "torchrun_signal"),
-         "cancelled", None, "nobody", "It was cancelled from outside; nothing had failed."),
-    # --- the network, a hang, and what only follows from the failure of another
-    *_make_rules(Tier.NETWORK),
-    Rule("hang", ("hang",), "failed", "unknown", "rank",
-         "It hung: {sign}."),
-    Rule("collective_timeout", ("nccl_timeout",), "failed", "unknown", "unknown",
-         "A collective timed out, and nothing tells which rank failed first."),
-    Rule("aborted", ("aborted",), "failed", "unknown", "rank", "Ended by {sign}{ranks}.",
-         unless=PEERS),
-    Rule("peer_failure", ("unlike_calls",), "failed", "unknown", "unknown",
-         "Its connections to others broke: {sign}."),
-    Rule("peer_failure", (*PEERS, "aborted"), "failed", "unknown", "unknown",
-         "Its connections to others broke, and nothing here tells why.",
-         unless=("completed",)),
-    Rule("pipe_closed", ("pipe_closed",), "failed", "user", "rank",
-         "{Ranks} stopped by a write to a pipe or socket whose reader had gone."),
-    Rule("exit", ("exit", "loop_failed"), "failed", "unknown", "rank",
-         "Failed with {sign}{ranks} and reported no cause."),
-    Rule("peer_failure", ("terminated",), "failed", "unknown", "unknown",
-         "Its launcher ended it, for something failed elsewhere.", unless=("completed",)),
-    # --- nothing failed
-    Rule("success", ("completed",), "succeeded", None, "nobody", "It ended without an error."),
-    Rule("success", ("exit_ok", "loop_done"), "succeeded", None, "nobody",
-         "It ended without an error.", extent="all"),
-    Rule("unknown", (), "unknown", "unknown", "unknown",
-         "Nothing tells what became of it."),
-)
-# fmt: on
+
+def _read_rules(row: dict[str, Any]) -> Iterator[Rule]:
+    if tier := row.get("tier"):
+        yield from _make_rules(Tier[tier.upper()])
+        return
+    lists: dict[str, Any] = {
+        key: tuple(_named(row[key])) for key in ("signs", "also", "unless") if key in row
+    }
+    yield Rule(**{**row, **lists})
+
+
+def _named(names: list[str]) -> Iterator[str]:
+    """Names of signs, with the members of groups and tiers for their own names."""
+    for name in names:
+        if not name.startswith("@"):
+            yield name
+        elif name[1:] in _GROUPS:
+            yield from _GROUPS[name[1:]]
+        else:
+            yield from _names(*(Tier[tier.upper()] for tier in name[1:].split("+")))
+
+
+RULES = tuple(rule for row in _TABLE["rules"] for rule in _read_rules(row))
 
 
 def cause_of(sign: str) -> str:
@@ -189,11 +124,9 @@ _SOFTWARE_XIDS = frozenset(map(str, SOFTWARE_XIDS))
 _ANY_YEAR = 2000  # of lines whose times nobody asks for
 _MOST_TAIL_CHARACTERS = 65_536
 
-_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-
 
 def _signs(source: str) -> dict[str, str]:
-    return {word: sign for sign, words in _WORDS[source].items() for word in words}
+    return {word: sign for sign, words in _TABLE[source].items() for word in words}
 
 
 EXIT_SIGNS = {

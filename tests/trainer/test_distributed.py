@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 import time
@@ -7,25 +6,9 @@ from pathlib import Path
 import pytest
 from servers import wait_until
 
-from lockstep_records.files.jobs import page_path
-from lockstep_records.page.reader import read_page, read_rows
-
-from .jobs import JOB_ID, TINY, run_ranks, started
+from .jobs import TINY, started
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
-
-
-def test_two_ranks_learn_more_than_the_frequencies_of_bytes(memory: Path) -> None:
-    shape = "--layers 2 --width 64 --steps 100"
-    summary_flag = f"--summary {memory / 'summary.json'}"
-    outcome = run_ranks(f"{shape} {summary_flag}", num_ranks=2, folder=memory)
-    assert outcome.codes == (0, 0), outcome.output
-    summary = json.loads((memory / "summary.json").read_text())
-    assert summary["loss"] < summary["unigram_entropy"]
-    assert summary["ranks"] == 2
-    pages = [read_page(page_path(memory, JOB_ID, 0, rank)) for rank in range(2)]
-    assert [page.phase for page in pages] == ["done", "done"]
-    assert [len(read_rows(page)) for page in pages] == [100, 100]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ cause that a line can name has class and wording from that table, so that it exi
 """
 
 import signal
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from lockstep_outcomes.joblogs.kinds import (
 from lockstep_outcomes.joblogs.scan import Scan
 from lockstep_outcomes.uneven_ends import find_uneven_end, unlike_calls
 from lockstep_records.events.event import OUT_OF_MEMORY, PREEMPTED
+from lockstep_records.text.documents import read_toml
 
 Extent = Literal["any", "all"]
 
@@ -61,7 +61,7 @@ def _names(*tiers: Tier) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind.name for kind in (*KINDS, DATA_ERROR) if kind.tier in tiers))
 
 
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 SYNONYMS: dict[str, list[str]] = _TABLE["synonyms"]
 """Signs of other sources that mean the same as a kind of line."""
 

@@ -6,7 +6,6 @@ pattern cannot match; they find the few lines worth a regular expression among g
 
 import importlib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, VERDICTS, FailureClass, Verdict
+from lockstep_records.text.documents import read_toml
 
 
 class Tier(IntEnum):
@@ -56,7 +56,7 @@ class Kind:
     pattern: re.Pattern[str]
 
 
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 
 
 def _read(row: dict[str, Any]) -> Kind:

@@ -1,11 +1,11 @@
 """The kinds of events and their fields: kinds.toml, from which schema, check and docs are made."""
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCOMES
+from lockstep_records.text.documents import read_toml
 
 VERSION = 1
 """Version of an event; it rises when an old reader would misread a new event."""
@@ -17,7 +17,7 @@ MAX_ITEMS = 10_000
 """Entries of a list or of an object."""
 MAX_NUMBER = 1e15
 """Bound of a number that has no bound of its own."""
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 _BOUNDS: dict[str, int] = _TABLE["bounds"]
 MAX_WHOLE, LAST_TIME = _BOUNDS["whole"], _BOUNDS["last_time"]
 _VOCABULARIES: dict[str, tuple[str, ...]] = {

@@ -1,7 +1,6 @@
 """The meaning of kernel messages, by the table patterns.toml; the first that matches decides."""
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from lockstep_catalogue import Metric
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import NONFATAL, XID_TABLE
+from lockstep_records.text.documents import read_toml
 from lockstep_records.text.printable import printable
 
 # One memory error is reported by several of these: the error, its containment, the remapped row.
@@ -169,7 +169,7 @@ _QUOTE = re.compile(
     r"|.*: potentially unexpected fatal signal \d{1,3}\.?$"
 )
 _PART = re.compile("%([A-Z_]+)%")
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 _PARTS = _TABLE.pop("parts")
 TABLES = {
     log: tuple(

@@ -22,7 +22,7 @@ Answered = tuple[int, bytes, dict[str, str]]
 
 def wait_until(
     condition: Callable[[], Answer], seconds: float = 60, says: Callable[[], object] = str,
-    *, pause: float = 0.05,
+    *, pause: float = 0.02,
 ) -> Answer:  # fmt: skip
     """What the condition answers once it is true; after so many seconds a failure that ``says``."""
     end = time.monotonic() + seconds

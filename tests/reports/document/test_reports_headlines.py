@@ -382,22 +382,21 @@ def test_json_loads_neither_pictures_nor_a_client() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def test_without_a_prometheus_no_board_can_be_drawn(page_root: Path, tmp_path: Path) -> None:
-    SyntheticJob(job_id="j1").write(page_root)
-    done = run_report("j1", "--html", str(tmp_path / "r.html"), "--board", str(tmp_path / "b.html"))
-    assert done.exit_code == 2
-    assert "--board needs a Prometheus; give its address" in " ".join(done.output.split())
-    assert not list(tmp_path.glob("*.html"))
-
-
-def test_a_prometheus_that_is_away_is_named_and_no_report_is_left(
-    page_root: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("signs", "sentence"),
+    [
+        ((), "--board needs a Prometheus; give its address"),
+        (("--signs-from", "http://127.0.0.1:1"), "http://127.0.0.1:1 cannot be queried"),
+    ],
+)
+def test_without_a_prometheus_that_answers_no_board_is_drawn_and_no_report_is_left(
+    page_root: Path, tmp_path: Path, signs: tuple[str, ...], sentence: str
 ) -> None:
     SyntheticJob(job_id="j1").write(page_root)
     files = ("--html", str(tmp_path / "r.html"), "--board", str(tmp_path / "b.html"))
-    done = run_report("j1", *files, "--signs-from", "http://127.0.0.1:1")
+    done = run_report("j1", *files, *signs)
     assert done.exit_code == 2
-    assert "http://127.0.0.1:1 cannot be queried" in " ".join(done.output.split())
+    assert sentence in " ".join(done.output.split())
     assert not list(tmp_path.glob("*.html"))
 
 

@@ -8,12 +8,14 @@ import http.client
 import json
 import logging
 import socket
+import time
 from pathlib import Path
 
 log = logging.getLogger("lockstep")
 SUFFIX = ".sock"
 MAX_PATH_BYTES = 100  # the kernel takes at most 107
 MAX_ANSWER_BYTES = 64 << 20
+_LEAST_SECONDS = 0.1
 # NCCL's recorder first: the other one holds what gloo does, and is empty where nothing does.
 FLIGHT_RECORDERS = ("dump_nccl_trace_json", "fr_trace_json")
 
@@ -53,9 +55,14 @@ def query(path: Path, handler: str, timeout_seconds: float = 5.0) -> bytes | Non
 def query_flight_recorder(path: Path, timeout_seconds: float = 5.0) -> bytes | None:
     """The dump of the rank's Flight Recorder that holds collectives; None where none does.
 
-    That all of them are empty is logged: such a dump says nothing of the rank.
+    That all of them are empty is logged: such a dump says nothing of the rank. A rank that is
+    stopped and answers nothing is waited for once.
     """
-    dumps = [query(path, handler, timeout_seconds) for handler in FLIGHT_RECORDERS]
+    end = time.monotonic() + timeout_seconds
+    dumps = [
+        query(path, handler, max(_LEAST_SECONDS, end - time.monotonic()))
+        for handler in FLIGHT_RECORDERS
+    ]
     answers = [dump for dump in dumps if dump is not None]
     if (dump := next((dump for dump in answers if holds_collectives(dump)), None)) is not None:
         return dump

@@ -29,6 +29,7 @@ from lockstep_alerts.spec import Spec
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, LINK, LOCAL_RANK, NODE, RANK, UUID
 from lockstep_catalogue.metric import Kind, Label, Metric
 from lockstep_catalogue.series_budget import SPARSE
+from lockstep_cli.options import option
 from lockstep_prometheus.promql import (
     AggregateExpr,
     BinaryExpr,
@@ -394,12 +395,11 @@ def every_check(folder: Path, promtools: dict[str, str], amtool: str) -> Iterato
         yield from rule_tests(folder, promtools, Path(scratch))
 
 
-_FOLDER = click.option(
+_FOLDER = option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     default=GENERATED,
-    show_default=True,
     help="Folder with the generated files.",
 )
 _PROMTOOL = click.option(

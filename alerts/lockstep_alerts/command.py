@@ -33,6 +33,7 @@ from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.recorded import PERIOD
 from lockstep_catalogue.windows import spelled
+from lockstep_cli.options import option
 from lockstep_prometheus.client import Prometheus
 from lockstep_prometheus.promql import selectors
 from lockstep_records.text.durations import format_duration
@@ -322,18 +323,16 @@ def alerts() -> None:
 
 @alerts.command()
 @spec_option
-@click.option(
+@option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=GENERATED,
-    show_default=True,
     help="Folder that the files are written to.",
 )
 @interval_option
-@click.option(
+@option(
     "--runbook-base",
     default=_DEFAULTS.runbook_base,
-    show_default=True,
     help="Prefix of the file name in links to runbooks.",
 )
 @click.option(

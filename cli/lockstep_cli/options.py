@@ -41,6 +41,11 @@ def refuse_others(allowed: Iterable[str], when: str) -> None:
         raise click.UsageError(f"{', '.join(others)}: not {when}")
 
 
+def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option of a command, whose default ``--help`` shows."""
+    return click.option(*names, show_default=True, **settings)
+
+
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
     """What a function makes of the text of an option; its ValueError is a usage error."""
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lockstep_cli.options import DurationRange, bad_input
+from lockstep_cli.options import DurationRange, bad_input, option
 from lockstep_dashboards.grafana import FORMATS
 from lockstep_dashboards.layout import BOARDS, SHIPPED, find_board
 from lockstep_dashboards.panel import MAX_SERIES, Board, Panel, View
@@ -146,20 +146,18 @@ def _has_value(each: object) -> bool:
 @click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
 )
-@click.option(
+@option(
     "--range",
     "range_seconds",
     type=DurationRange(1),
     default="15m",
-    show_default=True,
     help="Range of the queries, until now.",
 )
-@click.option(
+@option(
     "--scrape-interval",
     "scrape_seconds",
     type=DurationRange(0.1),
     default="15s",
-    show_default=True,
     help="Scrape interval of the data source; rates reach over four of them.",
 )
 @click.option("--full", "is_full", is_flag=True, help="Accept no empty panel, whatever its reason.")
@@ -226,19 +224,17 @@ dashboards.add_command(check)
 
 
 @dashboards.command()
-@click.option(
+@option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=_GENERATED,
-    show_default=True,
     help="Folder that the boards are written to.",
 )
-@click.option(
+@option(
     "--format",
     "format_",
     type=click.Choice(sorted(FORMATS)),
     default="json",
-    show_default=True,
     help="json: the boards; configmap: one for each board, for Kubernetes; provisioning: a folder"
     " that Grafana reads at start, boards included.",
 )

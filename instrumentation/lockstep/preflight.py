@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from lockstep_cli.options import DurationRange
+from lockstep_cli.options import DurationRange, option
 from lockstep_records.files.node_figure import BYTES, FLOPS, Figure
 
 _MIN_ROUNDS = 5  # two slow ones do not move the median
@@ -184,12 +184,11 @@ def _processor() -> str:
 
 
 @click.command()
-@click.option(
+@option(
     "--duration",
     "seconds",
     type=DurationRange(0.05, 60),
     default="1s",
-    show_default=True,
     help="Running time of each probe, 50ms to 1m.",
 )
 @click.option("--gpu", "gpus", type=int, multiple=True, help="GPU to measure; all by default.")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lockstep_cli.options import Parsed
+from lockstep_cli.options import Parsed, option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -31,12 +31,11 @@ LABEL_VALUE, HOST = Parsed("TEXT", _check_name), Parsed("NAME", _check_host)
 """Names that can be values of labels, and names of hosts without a port."""
 
 
-store_option = click.option(
+store_option = option(
     "--store",
     metavar="DSN",
     envvar="LOCKSTEP_LEDGER_DSN",
     default=DEFAULT_STORE,
-    show_default=True,
     help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.",
 )
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")
@@ -44,13 +43,7 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON f
 
 def follow_options(command: Command) -> Command:
     """Adds ``--url``, ``--token-file`` and ``--cluster`` of a feed."""
-    cluster = click.option(
-        "--cluster",
-        type=LABEL_VALUE,
-        default="local",
-        show_default=True,
-        help="Name of the cluster.",
-    )
+    cluster = option("--cluster", type=LABEL_VALUE, default="local", help="Name of the cluster.")
     token = click.option(
         "--token-file", type=FILE, help="File whose first line is a writer's token."
     )

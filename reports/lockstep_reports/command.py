@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_cli.options import FiniteRange, rates_option, timezone_option
+from lockstep_cli.options import FiniteRange, option, rates_option, timezone_option
 from lockstep_outcomes.prices.price import Pricing
 from lockstep_outcomes.prices.rate_card import read_rate_card
 from lockstep_records.files.jobs import newest_job
@@ -76,11 +76,10 @@ _BASELINE = "baseline"
     help="Prometheus in which signs of trouble on the nodes of slow ranks are looked for; default:"
     " SOURCE, where that is one.",
 )
-@click.option(
+@option(
     "--engine",
     type=click.Choice(ENGINES),
     default=ENGINES[0],
-    show_default=True,
     help="Where the parts of an archive are read: in this process, or by a Ray, whose workers need"
     " Lockstep and the same address of the archive.",
 )

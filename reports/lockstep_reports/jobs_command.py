@@ -13,6 +13,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from lockstep_cli.options import option
 from lockstep_records.files.job_status import JobStatus, read_all_statuses
 from lockstep_records.files.jobs import find_root
 from lockstep_records.text.printable import printable
@@ -31,13 +32,7 @@ _MIB = 1 << 20
     type=click.Path(path_type=Path),
     help="Folder of all jobs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
 )
-@click.option(
-    "--count",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Jobs at most, the newest first.",
-)
+@option("--count", type=click.IntRange(1), default=20, help="Jobs at most, the newest first.")
 @click.option(
     "--verdict/--no-verdict",
     "with_verdict",

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lockstep_agent.options import Options, command_options
-from lockstep_cli.options import DurationRange, FiniteRange
+from lockstep_cli.options import DurationRange, FiniteRange, option
 
 _DURATION = DurationRange(0.2, 600.0)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -22,12 +22,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Print everything as one JSON object, or write it into a file.",
 )
 @click.option("--url", metavar="URL", help="Address of an agent; its verdicts cover the past.")
-@click.option(
+@option(
     "--duration",
     "duration_seconds",
     type=_DURATION,
     default="2s",
-    show_default=True,
     help="Duration of the observation and of each probe.",
 )
 @command_options("expect_gpus", "expect_port", "sysfs", "procfs", "nvml_library")
@@ -44,12 +43,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     help="Output of --preflight --json on other nodes, one JSON object a line.",
 )
-@click.option(
+@option(
     "--slower-than",
     metavar="RATIO",
     type=FiniteRange(0.01, 1),
     default=0.9,
-    show_default=True,
     help="Share of the fleet's median below which a figure is too slow.",
 )
 def doctor(

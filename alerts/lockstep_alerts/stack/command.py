@@ -11,13 +11,13 @@ from lockstep_alerts.shipped import DURATION, interval_option, one_machine_spec_
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack import servers
 from lockstep_alerts.stack.servers import Running, is_alive, is_ready
+from lockstep_cli.options import option
 
-_DIR = click.option(
+_DIR = option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("lockstep-stack"),
-    show_default=True,
     help="Folder of data, configurations, logs and pages.",
 )
 _PORT = click.IntRange(1, 65535)
@@ -39,11 +39,10 @@ def stack() -> None:
 @_DIR
 @click.option("--target", "targets", multiple=True, help="HOST:PORT of an agent; repeatable.")
 @interval_option
-@click.option(
+@option(
     "--group-interval",
     type=DURATION,
     default="1m",
-    show_default=True,
     help="Wait before Alertmanager notifies of changes in a group.",
 )
 @click.option("--prometheus-port", type=_PORT, help="Port of Prometheus; default: a free one.")

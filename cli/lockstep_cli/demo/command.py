@@ -8,48 +8,40 @@ import click
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows, spelled
 from lockstep_cli.demo.scene import Claims, Scene, Script, Truth, draw_script, judge, read_claims
 from lockstep_cli.gameday.stage import Stage, empty
-from lockstep_cli.options import DurationRange
+from lockstep_cli.options import DurationRange, option
 from lockstep_records.text.printable import printable
 
 PHASES = ("loader", "forward", "backward")
 
 
 @click.command()
-@click.option(
+@option(
     "--slow",
     type=click.Choice(["one", "none"]),
     default="one",
-    show_default=True,
     help="Slow one rank down, or none for a healthy run.",
 )
-@click.option(
+@option(
     "--phase",
     type=click.Choice(PHASES),
     default="backward",
-    show_default=True,
     help="Phase in which the rank is slow.",
 )
-@click.option(
-    "--ranks",
-    type=click.IntRange(2, 16),
-    default=4,
-    show_default=True,
-    help="Ranks of the job, all on this machine.",
+@option(
+    "--ranks", type=click.IntRange(2, 16), default=4, help="Ranks of the job, all on this machine."
 )
-@click.option(
+@option(
     "--interval",
     "interval_seconds",
     type=DurationRange(1.0, MAX_SCRAPE_SECONDS),
     default="5s",
-    show_default=True,
     help="Time between scrapes; every window and deadline of the demo follows it.",
 )
 @click.option("--seed", type=int, help="Seed that draws rank and time; random when left out.")
-@click.option(
+@option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-out"),
-    show_default=True,
     help="Folder of report, boards, pages and logs; emptied first.",
 )
 def demo(

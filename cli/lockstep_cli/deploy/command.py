@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lockstep_cli.deploy.shipped import deploy_options, write_shipped
+from lockstep_cli.options import option
 from lockstep_records.file_access.atomic_file import write_atomically
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -57,38 +58,28 @@ def deploy_systemd(*, folder: Path, systemd: int | None, program: str) -> None:
 
 @deploy.command("slurm")
 @deploy_options
-@click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
-@click.option("--ledger", default="http://127.0.0.1:9450", show_default=True, help="The ledger.")
-@click.option(
+@option("--cluster", default="local", help="Name of the cluster.")
+@option("--ledger", default="http://127.0.0.1:9450", help="The ledger.")
+@option(
     "--token-file",
     default="/etc/lockstep/slurm-feed-token",
-    show_default=True,
     help="File with the feed's token, of scope scheduler.",
 )
 @click.option("--partition", "partitions", multiple=True, help="Feed these alone; repeatable.")
-@click.option(
-    "--gpu-map",
-    default="/var/lib/dcgm-exporter/job-mapping",
-    show_default=True,
-    help="Folder of the GPU map.",
-)
+@option("--gpu-map", default="/var/lib/dcgm-exporter/job-mapping", help="Folder of the GPU map.")
 @click.option("--expect-gpus", type=click.IntRange(1), help="GPUs of a node; fewer are a fault.")
-@click.option("--agent-port", type=click.IntRange(1, 65535), default=9440, show_default=True)
-@click.option(
+@option("--agent-port", type=click.IntRange(1, 65535), default=9440)
+@option(
     "--writable",
     multiple=True,
     default=("/", "/run/lockstep", "/tmp", "/var"),  # noqa: S108  # looked at, not written
-    show_default=True,
     help="File system that is a fault where it is read-only; repeatable.",
 )
 @click.option("--slurm-conf", default="", help="Path of slurm.conf, where Slurm does not find it.")
-@click.option(
-    "--group", default="lockstep", show_default=True, help="Group that reads pages: the agent's."
-)
-@click.option(
+@option("--group", default="lockstep", help="Group that reads pages: the agent's.")
+@option(
     "--targets",
     default="/etc/prometheus/lockstep-nodes.json",
-    show_default=True,
     help="File of targets that Prometheus reads.",
 )
 def deploy_slurm(

@@ -25,7 +25,7 @@ from lockstep_cli.gameday.rows import SERVERS_GIGABYTES, Row, RowError, draw_pai
 from lockstep_cli.gameday.scene import Observed, Scene
 from lockstep_cli.gameday.soak import soak_option
 from lockstep_cli.gameday.stage import Stage, StoppedError, empty, read_notifications
-from lockstep_cli.options import bad_input
+from lockstep_cli.options import bad_input, option
 from lockstep_cli.signals import until_signal
 
 _PROGRAMS = (("prometheus",), ("alertmanager", "prometheus-alertmanager"))
@@ -46,30 +46,24 @@ Group = tuple[Row, ...]
     help="Make so many pairs of the rows, drawn by chance, two jobs of one cluster at a time.",
 )
 @click.option("--list", "is_list", is_flag=True, help="List the rows and make none.")
-@click.option(
-    "--ranks", type=click.IntRange(2, 16), default=4, show_default=True, help="Ranks of a job."
-)
-@click.option(
-    "--strategy", default="ddp", show_default=True, help="Of the jobs, see lockstep train."
-)
+@option("--ranks", type=click.IntRange(2, 16), default=4, help="Ranks of a job.")
+@option("--strategy", default="ddp", help="Of the jobs, see lockstep train.")
 @click.option(
     "--seed",
     type=int,
     default=partial(random.SystemRandom().randrange, 10_000),
     help="Seed that draws ranks and steps; random when left out.",
 )
-@click.option(
+@option(
     "--parallel",
     type=click.IntRange(1, 32),
     default=4,
-    show_default=True,
     help="Rows that are played at a time, where the memory is enough.",
 )
-@click.option(
+@option(
     "--keep",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("gameday-out"),
-    show_default=True,
     help="Folder of evidence; emptied first.",
 )
 @click.option("--html", type=_FILE, help="File for the results as a page.")

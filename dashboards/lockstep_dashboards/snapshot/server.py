@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlencode
 import click
 
 from lockstep_cli import small_server
-from lockstep_cli.options import DurationRange, bad_input, read_address
+from lockstep_cli.options import DurationRange, bad_input, option, read_address
 from lockstep_cli.signals import until_signal
 from lockstep_cli.small_server import HTML, Answer, SmallServer
 from lockstep_dashboards.layout import SHIPPED
@@ -238,26 +238,23 @@ _HEADERS = {
 
 @click.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
-@click.option(
+@option(
     "--listen",
     default="127.0.0.1:9441",
-    show_default=True,
     metavar="HOST:PORT",
     help="Where the pages are; they have no password, so by default on loopback only.",
 )
-@click.option(
+@option(
     "--refresh",
     "refresh_seconds",
     type=DurationRange(1, 3600),
     default="15s",
-    show_default=True,
     help="Time between two refreshes; all readers of an address share one set of queries.",
 )
-@click.option(
+@option(
     "--concurrency",
     type=click.IntRange(1, 64),
     default=2,
-    show_default=True,
     help="Boards that are asked for at a time; each runs four queries at a time.",
 )
 @click.option(

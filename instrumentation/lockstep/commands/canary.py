@@ -12,7 +12,7 @@ import click
 
 import lockstep
 from lockstep_catalogue.vocabulary import CANARY_ALERT, SYNTHETIC_CLASS
-from lockstep_cli.options import DurationRange, bad_input
+from lockstep_cli.options import DurationRange, bad_input, option
 from lockstep_cli.signals import until_signal
 from lockstep_records.delivery.exchange import Server, ServerError
 from lockstep_records.files.jobs import find_root, job_folder
@@ -23,14 +23,13 @@ _STEP_SECONDS = 0.2
 
 @click.command()
 @click.option("--dir", "root", type=click.Path(path_type=Path), help="Folder of all jobs.")
-@click.option("--cluster", envvar="LOCKSTEP_CLUSTER", default="local", show_default=True)
+@option("--cluster", envvar="LOCKSTEP_CLUSTER", default="local")
 @click.option("--alertmanager", "url", help="Wait until its alert is there; default: do not ask.")
-@click.option(
+@option(
     "--for",
     "run_seconds",
     type=DurationRange(1, 3600),
     default="3m",
-    show_default=True,
     help="How long it trains, and waits at most.",
 )
 def canary(*, root: Path | None, cluster: str, url: str | None, run_seconds: float) -> int:

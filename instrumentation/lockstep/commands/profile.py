@@ -9,7 +9,7 @@ import click
 
 from lockstep.commands.switch import change_switches, job_or_usage
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_cli.options import DurationRange, Parsed
+from lockstep_cli.options import DurationRange, Parsed, option
 from lockstep_records.events.event import is_finished, read_events
 from lockstep_records.files.jobs import newest_pages
 from lockstep_records.files.rank_files import fetch, read_answer
@@ -30,19 +30,9 @@ def _read_ranks(text: str) -> tuple[int, ...] | None:
 
 @click.command()
 @click.argument("job")
-@click.option(
-    "--steps",
-    type=click.IntRange(1, MAX_PROFILED_STEPS),
-    default=5,
-    show_default=True,
-    help="Number of steps.",
-)
-@click.option(
-    "--ranks",
-    type=Parsed("TEXT", _read_ranks),
-    default="all",
-    show_default=True,
-    help="Ranks such as 3,7, or all.",
+@option("--steps", type=click.IntRange(1, MAX_PROFILED_STEPS), default=5, help="Number of steps.")
+@option(
+    "--ranks", type=Parsed("TEXT", _read_ranks), default="all", help="Ranks such as 3,7, or all."
 )
 @click.option(
     "--out",
@@ -50,12 +40,11 @@ def _read_ranks(text: str) -> tuple[int, ...] | None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the traces; ./lockstep-profile-JOB by default.",
 )
-@click.option(
+@option(
     "--wait",
     "wait_seconds",
     type=DurationRange(1),
     default="5m",
-    show_default=True,
     help="Time-out for the answers of all ranks.",
 )
 def profile(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_cli.options import DurationRange, Parsed, bad_input
+from lockstep_cli.options import DurationRange, Parsed, bad_input, option
 from lockstep_ledger.commands.import_events import (
     Document,
     Send,
@@ -41,12 +41,11 @@ def _read_since(text: str) -> float:
 
 @click.command("slurm")
 @follow_options
-@click.option(
+@option(
     "--every",
     "every_seconds",
     type=DurationRange(1.0),
     default="5m",
-    show_default=True,
     help="Time between two runs of sacct.",
 )
 @click.option(

@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import Engine
 
 from lockstep_catalogue.ledger import REFUSALS
-from lockstep_cli.options import bad_input, timezone_option
+from lockstep_cli.options import bad_input, option, timezone_option
 from lockstep_ledger.importers.sacct import read_sacct
 from lockstep_ledger.importers.scheduler_events import read_mlperf
 from lockstep_ledger.ingest.document import VERSION, DeliveryError, read_delivery
@@ -110,20 +110,13 @@ def running_ledger_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @store_option
-@click.option(
-    "--cluster",
-    type=LABEL_VALUE,
-    default="local",
-    show_default=True,
-    help="Cluster of events that name none.",
-)
+@option("--cluster", type=LABEL_VALUE, default="local", help="Cluster of events that name none.")
 @running_ledger_options
-@click.option(
+@option(
     "--from",
     "source",
     type=click.Choice(SOURCES),
     default="events",
-    show_default=True,
     help="Format of the files: events.jsonl, sacct --parsable (beside sinfo's), or logs of jobs.",
 )
 @timezone_option("Time zone in which sacct printed its times.")

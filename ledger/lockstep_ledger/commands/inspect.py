@@ -8,6 +8,7 @@ import click
 from sqlalchemy import Connection
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCOMES
+from lockstep_cli.options import option
 from lockstep_ledger.merge.record import STATUSES
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import dead_letters as letters
@@ -45,9 +46,7 @@ def reading(store: str) -> Iterator[Connection]:
     "--failure-class", type=click.Choice(FAILURE_CLASSES), help="Only failures of this class."
 )
 @click.option("--cause", help="Only jobs that ended for this cause.")
-@click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Most rows to list."
-)
+@option("--limit", type=click.IntRange(1, 500), default=50, help="Most rows to list.")
 @json_option
 def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> None:
     """List jobs, the newest first."""
@@ -98,9 +97,7 @@ def job(*, job_id: str, store: str, cluster: str | None, is_json: bool) -> None:
 
 @click.command("dead-letters")
 @store_option
-@click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Most rows to list."
-)
+@option("--limit", type=click.IntRange(1, 500), default=50, help="Most rows to list.")
 @json_option
 def dead_letters(*, store: str, limit: int, is_json: bool) -> None:
     """List what was refused, with the reason, the newest first."""

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from lockstep_cli import options
+from lockstep_cli.options import option
 from lockstep_ledger.options import FILE, HOST, LABEL_VALUE, store_option
 
 _DAY_SECONDS = 86_400.0
@@ -15,19 +16,17 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
 
 
 @click.command()
-@click.option(
+@option(
     "--listen",
     type=options.Parsed("HOST:PORT", options.read_address),
     default="127.0.0.1:9450",
-    show_default=True,
     help="Address to listen on; port 0 takes any free one.",
 )
 @store_option
-@click.option(
+@option(
     "--cluster",
     "clusters",
     default=("local",),
-    show_default=True,
     envvar="LOCKSTEP_CLUSTER",
     help="Cluster that is counted by its name, from 0 on; others are counted as other; repeatable.",
     **_NAMES,
@@ -93,21 +92,19 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "type": LABEL_VAL
     show_default="6h",
     help="How long a job of which no scheduler speaks may send nothing before it is unknown.",
 )
-@click.option(
+@option(
     "--max-body",
     "max_body_bytes",
     metavar="BYTES",
     type=click.IntRange(1 << 20, 64 << 20),
     default=1 << 20,
-    show_default=True,
     help="Limit of the size of a request's body.",
 )
-@click.option(
+@option(
     "--max-rate",
     "requests_per_second",
     type=options.FiniteRange(0.1, 1e6),
     default=100.0,
-    show_default=True,
     help="Limit of requests a second for each client; a burst may hold ten seconds' worth.",
 )
 @options.rates_option

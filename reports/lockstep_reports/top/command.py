@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from lockstep_cli.options import DurationRange
+from lockstep_cli.options import DurationRange, option
 from lockstep_records.files.jobs import newest_job
 from lockstep_records.text.printable import printable
 
@@ -39,12 +39,11 @@ class SnapshotSource(Protocol):
 @click.argument("source", metavar="[JOB|NODE|URL]", required=False)
 @click.option("--job-id", metavar="ID", help="Job to select from a Prometheus; default all jobs.")
 @click.option("--node", metavar="NAME", help="Node to select from a Prometheus; default all.")
-@click.option(
+@option(
     "--every",
     "every_seconds",
     type=DurationRange(0.2, 3600),
     default="2s",
-    show_default=True,
     help="Time between two frames, such as 500ms or 5s.",
 )
 @click.option(

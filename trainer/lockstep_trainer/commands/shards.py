@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_cli.options import bad_input
+from lockstep_cli.options import bad_input, option
 from lockstep_trainer.data.shards import write_text_shards
 
 _MAX_TOKENS = 1 << 40
@@ -13,11 +13,10 @@ _MAX_TOKENS = 1 << 40
 @click.command()
 @click.argument("texts", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("to", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "--tokens-per-shard",
     type=click.IntRange(1, _MAX_TOKENS),
     default=1 << 26,
-    show_default=True,
     help="Tokens in each shard but the last; a token is one byte.",
 )
 def shards(texts: Path, to: Path, tokens_per_shard: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lockstep_cli.options import bad_input
+from lockstep_cli.options import bad_input, option
 from lockstep_records.files.jobs import check_job_id, find_root, new_job_id
 from lockstep_trainer.config import options_from_fields
 from lockstep_trainer.simulation import write_pages
@@ -15,7 +15,7 @@ from lockstep_trainer.simulation.spec import Simulation
 
 @click.command()
 @click.option("--job-id", default="", help="Name of the job; default: a new one.")
-@click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
+@option("--cluster", default="local", help="Name of the cluster.")
 @click.option("--project", default="", help="Project that the job is accounted to; default: none.")
 @click.option(
     "--dir",

@@ -120,9 +120,7 @@ def test_a_scheduler_that_starts_nothing_loses_the_idle_gpus_and_a_full_cluster_
 
 
 @pytest.mark.promtool
-def test_a_node_carried_what_ran_when_its_agent_was_last_seen_however_briefly(
-    tmp_path: Path,
-) -> None:
+def test_a_node_carried_what_ran_when_its_agent_was_last_seen_however_short(tmp_path: Path) -> None:
     name = "lockstep-jobs.rules.yaml"
     spec = read_spec(spec_path(), Duration("5s"))
     write_files(tmp_path, {name: render(spec, Delivery())[name]})

@@ -47,9 +47,7 @@ def _value(url: str, expression: str, at: float) -> float | None:
 @pytest.mark.release
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(shutil.which("prometheus3") is None, reason="not on PATH: prometheus3")
-def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
-    tmp_path: Path,
-) -> None:
+def test_a_rule_over_a_converted_histogram_has_the_value_of_its_old_form(tmp_path: Path) -> None:
     with serving(_Histogram()) as exporter:
         target = {"targets": [exporter.target]}
         config = with_native_histograms(

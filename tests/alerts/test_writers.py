@@ -77,9 +77,7 @@ EVERY_RULE = [rule for file in FILES for rule in rules_in(list(file.groups))]
         ("victoriametrics", "VMRule", "operator.victoriametrics.com/v1beta1"),
     ],
 )
-def test_objects_hold_every_rule_and_are_selected_by_label(
-    ruler: str, kind: str, version: str
-) -> None:
+def test_objects_hold_all_rules_and_are_found_by_label(ruler: str, kind: str, version: str) -> None:
     objects = [each for each in documents_for(ruler).values() if each.get("kind") == kind]
     assert {each["apiVersion"] for each in objects} == {version}
     assert all(each["metadata"]["labels"] == {"release": "kps"} for each in objects)

@@ -88,9 +88,7 @@ def test_what_is_expected_passes(row: Row) -> None:
         (lambda: observed(steps_lost=21), "steps lost"),
     ],
 )
-def test_each_deviation_fails_its_check(
-    row: Row, make: Callable[[], Observed], column: str
-) -> None:
+def test_a_deviation_fails_its_check(row: Row, make: Callable[[], Observed], column: str) -> None:
     failed = {finding.column for finding in judge(row, make()) if not finding.holds}
     assert column in failed
 

@@ -79,9 +79,7 @@ def test_the_manifests_fit_the_schemas_of_kubernetes(name: str, version: str) ->
     ("name", "kind", "pages"),
     [("agent", "DaemonSet", AGENT_PAGES), ("ledger", "Deployment", LEDGER_PAGES)],
 )
-def test_the_probes_ask_pages_that_need_no_token(
-    name: str, kind: str, pages: frozenset[str]
-) -> None:
+def test_probes_ask_pages_that_need_no_token(name: str, kind: str, pages: frozenset[str]) -> None:
     container = container_of(name, kind)
     for probe in ("readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in pages

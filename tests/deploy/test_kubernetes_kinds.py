@@ -39,9 +39,7 @@ pytestmark = [
         ("runtime-class", "the RuntimeClass nvidia"),
     ],
 )
-def test_the_command_says_what_a_component_needs(
-    tmp_path: Path, component: str, words: str
-) -> None:
+def test_the_command_says_what_its_parts_need(tmp_path: Path, component: str, words: str) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(f"components: [{component}]\n")
     options = [f"--settings={settings}", f"--to={tmp_path / 'site'}"]

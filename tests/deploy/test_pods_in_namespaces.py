@@ -54,7 +54,7 @@ def _findings(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_two_jobs_in_pods_are_two_and_the_slow_rank_is_paged_once_with_its_pod(
+def test_two_jobs_in_pods_are_two_and_a_slow_rank_is_paged_once_with_its_pod(
     tmp_path: Path,
 ) -> None:
     if not _may_make_namespaces():

@@ -49,9 +49,7 @@ def test_ranks_learn_in_rounds_of_diloco(memory: Path) -> None:
     run_learning(memory, _DILOCO)
 
 
-def test_workers_of_a_server_learn_and_report_each_exchange_and_what_it_lacked(
-    memory: Path,
-) -> None:
+def test_workers_of_a_server_learn_and_report_exchanges_and_what_these_lacked(memory: Path) -> None:
     run_learning(memory, _SERVER)
     for rank in range(3):
         page = page_of(memory, rank)

@@ -62,9 +62,7 @@ def test_experts_on_several_ranks_have_the_loss_curve_of_experts_on_one(
     assert_equal(case, run(case, module_memory / case.name), experts)
 
 
-def test_a_run_resumes_in_another_strategy_and_on_other_ranks(
-    module_memory: Path, dense: Run
-) -> None:
+def test_a_run_resumes_in_another_strategy_on_other_ranks(module_memory: Path, dense: Run) -> None:
     case = CASE_BY_NAME["tp"]
     resumed = run(case, module_memory / "changed", resume_from=module_memory / "dense")
     after = {step: loss for step, loss in dense.losses.items() if step in resumed.losses}

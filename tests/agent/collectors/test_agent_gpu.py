@@ -131,9 +131,7 @@ def loaded_files() -> set[Path]:
     return {Path(line.split()[-1]) for line in maps}
 
 
-def test_a_reloaded_driver_is_opened_anew(
-    nvml_library: Path, node: FakeNode, tmp_path: Path
-) -> None:
+def test_a_reloaded_driver_opens_anew(nvml_library: Path, node: FakeNode, tmp_path: Path) -> None:
     now = [0.0]
     gpu_workers = GpuWorkers(lambda: Driver(nvml_library), tmp_path, 15, lambda: now[0])
     list(gpu_workers.collect())

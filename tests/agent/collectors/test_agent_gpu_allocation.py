@@ -137,9 +137,7 @@ def test_a_control_group_names_the_slurm_job_in_both_versions(
     assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == job_step
 
 
-def test_processes_name_their_jobs_and_those_that_share_a_gpu_are_one_series(
-    tmp_path: Path,
-) -> None:
+def test_processes_name_their_jobs_and_those_who_share_a_gpu_are_one_series(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "run-a").mkdir(parents=True)
     for pid, rank in ((10, 3), (11, 12)):
         (tmp_path / str(pid)).mkdir()
@@ -235,9 +233,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -
     assert replaced.labels[:3] == ("", "GPU-x", "")
 
 
-def test_idle_gpus_of_the_pod_or_slurm_job_of_a_rank_count_as_allocated_to_its_job(
-    root: Path,
-) -> None:
+def test_idle_gpus_of_the_pod_or_slurm_job_of_a_rank_count_as_its_jobs(root: Path) -> None:
     files = root / "job-files"
     files.mkdir()
     gpus = [

@@ -38,9 +38,7 @@ def test_under_slurm_the_jobs_group_counts_and_not_the_steps(tmp_path: Path) -> 
     assert job_values(tmp_path) == {(host.JOB_MEMORY, ("job",)): 5}
 
 
-def test_version_1_is_read_in_its_own_units_and_its_largest_number_is_no_limit(
-    tmp_path: Path,
-) -> None:
+def test_version_1_is_read_in_its_units_and_its_largest_number_is_no_limit(tmp_path: Path) -> None:
     fill_procfs(tmp_path / "proc")
     groups = "9:name=systemd:/\n4:memory:/slurm/uid_1/job_7/step_0\n1:cpu,cpuacct:/slurm/job_7"
     write(tmp_path / "proc" / str(os.getpid()) / "cgroup", groups)

@@ -130,9 +130,7 @@ def test_a_broken_collector_costs_only_itself(options: Options) -> None:
     assert 'device="eth0"' in sampler.sample().text.decode()
 
 
-def test_a_collector_that_breaks_or_recovers_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_collector_that_breaks_or_heals_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     broken = Broken()
     guard = Guard(broken)
     with caplog.at_level(logging.INFO):

@@ -122,9 +122,7 @@ def test_a_figure_is_slow_below_its_share_of_the_median_of_its_own_kind(tmp_path
         ("[" * 100_000, "line 1: no JSON"),
     ],
 )
-def test_a_fleet_that_is_none_is_refused_with_its_line(
-    tmp_path: Path, text: str, named: str
-) -> None:
+def test_what_is_no_fleet_is_refused_with_its_line(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "fleet.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"fleet\.jsonl") as raised:

@@ -111,9 +111,7 @@ def test_a_node_is_ok_at_its_power_limit_with_corrected_and_old_errors() -> None
 
 
 @pytest.mark.parametrize(("fault", "verdict"), BROKEN, ids=[reason for _, reason in BROKEN])
-def test_each_fault_of_a_gpu_has_its_reason_and_the_node_is_as_bad(
-    fault: Values, verdict: str
-) -> None:
+def test_a_fault_of_a_gpu_has_a_reason_and_its_node_is_as_bad(fault: Values, verdict: str) -> None:
     by_part = verdicts(Judge(limits=WITHOUT_HOLD), healthy() | fault)
     worst = verdict.split(maxsplit=1)[0]
     assert by_part == {"0": [verdict], "node": [f"{worst} gpu_{worst}"]}

@@ -198,9 +198,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(
-    shared: Node,
-) -> None:
+def test_no_page_or_side_file_changes_a_neighbours_series_or_stalls_a_lane(shared: Node) -> None:
     before = series_of(shared.scrape(), "good")
     assert len(before) > 50
     for number, attack in enumerate(ATTACKS.values()):

@@ -113,7 +113,7 @@ def test_a_job_that_has_ended_does_not_hang(root: Path, ending: str) -> None:
     assert values.get((training.HUNG_RANKS, NODE), 0) == 0
 
 
-def test_a_hang_is_one_event_that_grows_and_ends(
+def test_a_hang_is_an_event_that_grows_and_ends(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pages = stepping(root)

@@ -184,9 +184,7 @@ def test_events_of_every_pod_are_spooled_and_an_unlaunched_pod_is_reported(
     assert "job_started" in kinds
 
 
-def test_the_archive_takes_the_pages_of_every_pod_into_one_job(
-    kubelet: Kubelet, tmp_path: Path
-) -> None:
+def test_the_archive_takes_pages_of_all_pods_into_one_job(kubelet: Kubelet, tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     for rank, uid in enumerate(UIDS[:2]):
         write_page(kubelet.start(uid), "llm", rank).close()

@@ -90,9 +90,7 @@ def test_a_rank_has_twelve_series_with_the_values_that_it_wrote(root: Path) -> N
     assert values[training.RANK_INFO, info] == 1
 
 
-def test_a_clock_that_is_set_makes_no_rank_stand(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_being_set_makes_no_rank_stand(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LivePage(root, rank=3).step(41)
     ahead_ns = time.time_ns() + 3600 * 10**9
     monkeypatch.setattr("lockstep_agent.jobs.readings.time.time_ns", lambda: ahead_ns)
@@ -255,9 +253,7 @@ def test_a_job_stays_for_its_linger_after_the_launcher_wrote_its_end(root: Path)
     assert ranks.values()[training.STEPS, (*JOB, "0")] == 1
 
 
-def test_ranks_that_fail_before_they_have_a_page_are_counted_by_the_launchers_word(
-    root: Path,
-) -> None:
+def test_ranks_that_fail_before_they_have_a_page_count_by_the_launchers_word(root: Path) -> None:
     ranks, folder = RanksFixture(root), job_folder(root, "job")
     failed = (training.RANKS, (*NODE, "failed"))
 

@@ -197,7 +197,7 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
     assert sum(incident["messages"] for incident in recent) == STORM_LINES
 
 
-def test_a_node_without_a_kernel_log_is_served_and_logged_once(
+def test_a_node_without_kernel_log_is_served_and_told_once(
     options: Options, tmp_path: Path
 ) -> None:
     command = [*COMMAND, "--once", "--detail", "--dir", str(tmp_path), "--kmsg", "/no/such"]

@@ -64,9 +64,7 @@ def kind_of(text: str) -> str:
 
 
 @pytest.mark.parametrize(("kinds", "record"), RECORDS)
-def test_a_record_is_what_the_kernel_says_and_nothing_that_it_quotes(
-    kinds: str, record: str
-) -> None:
+def test_a_record_is_what_the_kernel_says_and_not_what_it_quotes(kinds: str, record: str) -> None:
     assert kind_of(record) in kinds.split("|")
 
 
@@ -104,9 +102,7 @@ def test_no_text_of_a_process_makes_a_message_of_a_driver(number: int) -> None:
         ("INFO: task a\x1b[31m:4711 blocked for more than 120 seconds.", {"process": "a [31m"}),
     ],
 )
-def test_a_hostile_name_of_a_process_changes_no_other_fact(
-    text: str, facts: dict[str, str]
-) -> None:
+def test_a_processs_hostile_name_changes_no_other_fact(text: str, facts: dict[str, str]) -> None:
     finding = match_message("kernel", text)
     assert finding is not None
     assert facts.items() <= finding.facts.items()

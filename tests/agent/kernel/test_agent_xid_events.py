@@ -111,7 +111,7 @@ TWO_PROCESSES = [("line", 13, 7), ("event", 13), ("line", 13, 8), ("event", 13)]
         (False, [("event", 48), 3, ("later", 400), ("event", 48), 3], {(ADDRESS, "", "48"): 2}),
     ],
 )
-def test_an_incident_counts_once(
+def test_incidents_count_once(
     tmp_path: Path, has_log: bool, steps: list[Any], counts: Counts
 ) -> None:
     """A step is what is written, or the seconds after which the agent counts."""

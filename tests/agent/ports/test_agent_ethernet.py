@@ -75,9 +75,7 @@ def test_the_real_kernel_answers_for_loopback_and_for_missing_interfaces() -> No
         assert ethtool.fastest_megabits(interface) is None
 
 
-def test_structures_are_laid_out_as_the_kernel_lays_them_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_structures_are_laid_out_as_the_kernel_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake kernel answers at the request's address, as include/uapi/linux/ethtool.h says."""
     import ctypes  # noqa: PLC0415  # only this test writes where a pointer points
 

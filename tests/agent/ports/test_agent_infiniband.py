@@ -157,9 +157,7 @@ def test_one_bad_file_costs_one_series(tmp_path: Path) -> None:
     }
 
 
-def test_an_adapter_that_vanishes_takes_only_its_own_series_until_it_returns(
-    tmp_path: Path,
-) -> None:
+def test_an_adapter_that_vanishes_takes_its_own_series_until_it_returns(tmp_path: Path) -> None:
     port = Tree(tmp_path, gpus=0, infiniband=2, ethernet=0).port("mlx5_0").resolve()
     collector = Infiniband(str(tmp_path))
     before = values_of(collector)

@@ -66,9 +66,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
 
 @pytest.mark.server
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_agent_at_once_and_cleanly(
-    options: Options, number: signal.Signals
-) -> None:
+def test_a_signal_ends_the_agent_soon_and_cleanly(options: Options, number: signal.Signals) -> None:
     with running_agent(options) as (agent, _):
         agent.send_signal(number)
         assert agent.wait(timeout=30) == 0

@@ -33,9 +33,7 @@ def _nodes() -> Iterator[None]:
 
 @pytest.mark.timeout(60 + CASES)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_corrupted_input_breaks_neither_a_collector_nor_the_exposition(
-    root: Path, kind: str
-) -> None:
+def test_corrupted_input_breaks_no_collector_and_no_exposition(root: Path, kind: str) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     num_readings = 0
     for case in range(CASES):

@@ -242,9 +242,7 @@ def test_a_connection_is_closed_at_its_time_out_however_busy_it_is() -> None:
         ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}', "X-Frame-Options"),
     ],
 )
-def test_a_wrong_web_configuration_is_refused_by_its_key(
-    tmp_path: Path, text: str, named: str
-) -> None:
+def test_a_wrong_web_configuration_names_its_key(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(ValueError, match=r"web\.yml") as raised:
         read_web_config(web_file(tmp_path, text))
     assert named in str(raised.value)

@@ -74,9 +74,7 @@ def test_the_pager_shows_what_fires_before_what_ended(browser: Any, pager: str, 
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_axe_core_finds_nothing_serious_in_either_theme(
-    browser: Any, pager: str, theme: str
-) -> None:
+def test_axe_core_finds_nothing_bad_in_either_theme(browser: Any, pager: str, theme: str) -> None:
     open_page(browser, pager, 1440, theme)
     is_dark = browser.execute_script("return matchMedia('(prefers-color-scheme: dark)').matches")
     assert is_dark == (theme == "dark")

@@ -259,9 +259,7 @@ def test_a_bad_option_is_refused_before_anything_is_written(tmp_path: Path) -> N
     assert not folder.exists()
 
 
-def test_a_missing_server_names_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_server_names_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     message = bad("up", "--dir", tmp_path / "st")
     assert "prometheus is not on PATH; install it (Debian package prometheus)" in message

@@ -157,9 +157,7 @@ def test_a_launcher_takes_what_all_its_nodes_share() -> None:
         launched_job_id({}, "127.0.0.1:29400", 2)
 
 
-def test_the_first_process_of_a_container_is_its_own_launcher(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_process_of_a_container_is_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getppid", lambda: 0)
     assert identity_from(PLAIN).job_id == local_job_id(os.getpid())
 

@@ -77,9 +77,7 @@ def test_the_newest_twenty_finished_jobs_stay_and_all_running_ones(tmp_path: Pat
     assert sorted(path.name for path in jobs.iterdir()) == [*running, *finished[3:], "new"]
 
 
-def test_a_job_id_is_in_use_while_its_launcher_runs_and_counts_on_afterwards(
-    tmp_path: Path,
-) -> None:
+def test_a_job_id_is_in_use_while_its_launcher_runs_and_counts_on_after(tmp_path: Path) -> None:
     job = new_job(tmp_path)
     for attempt in range(3):
         with claim_job(job, {}) as first_attempt:

@@ -67,9 +67,7 @@ def test_a_batch_script_of_slurm_is_no_rank() -> None:
     ],
     ids=["Lightning", "an address", "PMIx"],
 )
-def test_a_rank_of_which_a_launcher_tells_a_part_is_not_known_yet(
-    variables: dict[str, str],
-) -> None:
+def test_a_rank_of_which_a_launcher_tells_a_part_is_unknown(variables: dict[str, str]) -> None:
     assert find_position(variables) is None
 
 

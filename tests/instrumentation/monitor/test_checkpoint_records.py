@@ -70,9 +70,7 @@ def test_a_checkpoint_that_was_read_back_otherwise_is_neither_good_nor_failed(
     assert (page.state["checkpoint_step"], page.periodic["checkpoints_verified"]) == (None, 0)
 
 
-def test_seconds_of_checkpoints_are_counted_by_bucket(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
+def test_seconds_of_checkpoints_count_by_bucket(root: Path, monitor: lockstep.Monitor) -> None:
     for seconds in (0.05, 0.1, 70.0, 2e4):
         with monitor.checkpoint() as saving:
             saving.end(seconds=seconds)
@@ -82,9 +80,7 @@ def test_seconds_of_checkpoints_are_counted_by_bucket(
     assert sum(periodic["checkpoint_blocking_buckets"].values()) == 4
 
 
-def test_a_restore_records_the_checkpoint_it_fell_back_to(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
+def test_a_restore_records_where_it_fell_back_to(root: Path, monitor: lockstep.Monitor) -> None:
     with monitor.restore():
         time.sleep(0.002)
     with monitor.restore() as restoring:

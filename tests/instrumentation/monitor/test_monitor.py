@@ -21,9 +21,7 @@ from lockstep_records.page.reader import read_page, read_rows
 from ..rank_page import ENVIRONMENT, page_of
 
 
-def test_the_phases_of_a_step_are_contiguous_and_add_up(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
+def test_phases_of_a_step_are_contiguous_and_add_up(root: Path, monitor: lockstep.Monitor) -> None:
     for _ in range(3):
         for name in ("data", "forward", "backward", "sync", "optimizer"):
             monitor.enter_phase(name)
@@ -92,9 +90,7 @@ def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(
 
 
 @pytest.mark.parametrize("by_next", [False, True])
-def test_waiting_for_a_batch_counts_as_data(
-    root: Path, monitor: lockstep.Monitor, by_next: bool
-) -> None:
+def test_a_wait_for_a_batch_is_data(root: Path, monitor: lockstep.Monitor, by_next: bool) -> None:
     def slow_loader() -> Iterator[list[NDArray[np.float64]]]:
         for size in range(1, 4):
             time.sleep(0.01)
@@ -129,9 +125,7 @@ def test_a_loaders_exception_passes_through(root: Path, monitor: lockstep.Monito
     assert page_of(root).state["steps"] == 1
 
 
-def test_a_phase_entered_inside_a_block_does_not_end_it(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
+def test_a_phase_entered_in_a_block_does_not_end_it(root: Path, monitor: lockstep.Monitor) -> None:
     with monitor.phase("eval"):
         monitor.enter_phase("forward")
         time.sleep(0.005)
@@ -174,9 +168,7 @@ def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
 
 
 @pytest.mark.parametrize("exit_error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_an_exit_of_the_program_passes(
-    monitor: lockstep.Monitor, exit_error: BaseException
-) -> None:
+def test_an_exit_of_a_program_passes(monitor: lockstep.Monitor, exit_error: BaseException) -> None:
     recorder: Any = monitor.recorder  # type: ignore[attr-defined]  # of a live one
     working, recorder.heartbeat = recorder.heartbeat, BrokenHeartbeat(exit_error)
     with pytest.raises(type(exit_error)):

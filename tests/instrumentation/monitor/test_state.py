@@ -113,7 +113,7 @@ def test_a_divergence_flags_all_its_rows_and_few_of_them_are_judged(
     assert closed(root, monitor)["anomalies"]["divergence"] == 1
 
 
-def test_a_spike_flags_its_row_and_counts_in_the_page(
+def test_a_spike_flags_its_row_and_counts_in_its_page(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
     for number in range(130):
@@ -123,7 +123,7 @@ def test_a_spike_flags_its_row_and_counts_in_the_page(
     assert closed(root, monitor)["anomalies"] == {"spike": 1, "divergence": 0}
 
 
-def test_lengths_of_sequences_give_figures_and_the_tokens(
+def test_lengths_of_sequences_give_figures_and_tokens(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
     monitor.step(sequence_lengths=[3, 10, 7])
@@ -193,9 +193,7 @@ def test_memory_that_runs_out_is_counted_once_with_the_bytes_asked(
     assert (periodic["out_of_memory"], periodic["requested_bytes"]) == (1, 4 * 10**15)
 
 
-def test_numbers_for_mfu_are_in_the_page_or_are_refused(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
+def test_numbers_for_mfu_are_in_the_page_or_refused(root: Path, monitor: lockstep.Monitor) -> None:
     monitor.describe(flops_per_token=6e9, peak_flops=1e15)
     with pytest.raises(ValueError, match="peak_flops 0 must be a positive number"):
         monitor.describe(peak_flops=0)

@@ -157,9 +157,7 @@ def test_an_invalid_file_is_logged_once_and_changes_nothing(
     monitor.close()
 
 
-def test_a_trace_of_the_next_steps_is_taken_and_fetched(
-    root: Path, job: Path, tmp_path: Path
-) -> None:
+def test_a_trace_of_next_steps_is_taken_and_fetched(root: Path, job: Path, tmp_path: Path) -> None:
     monitor = attached(root)
     monitor.step()
     results = []

@@ -146,9 +146,7 @@ def both_recorders(root: Path) -> tuple[RecorderFixture, RecorderFixture]:
 @needs_c
 @given(names=st.sets(st.sampled_from([*EXTRAS])), loss=numbers)
 @settings(max_examples=30, deadline=None)
-def test_both_recorders_take_extras_into_the_next_row_and_no_other(
-    names: set[str], loss: Any
-) -> None:
+def test_both_recorders_take_extras_into_the_next_row_alone(names: set[str], loss: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
         for fixture in both_recorders(Path(folder) / "pages"):
             fixture.recorder.step()
@@ -260,9 +258,7 @@ def test_both_recorders_keep_the_last_losses_until_they_are_taken(root: Path, st
 
 @needs_c
 @pytest.mark.parametrize("wait", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
-def test_both_recorders_end_a_wait_that_cannot_be_counted(
-    root: Path, wait: tuple[Any, ...]
-) -> None:
+def test_both_recorders_end_a_wait_that_does_not_count(root: Path, wait: tuple[Any, ...]) -> None:
     for fixture in both_recorders(root):
         fixture.call("enter_phase", "forward")
         fixture.call("wait_ended", fixture.recorder.wait_begins(), *wait)

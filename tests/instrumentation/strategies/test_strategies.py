@@ -242,9 +242,7 @@ def test_operations_of_a_pipeline_have_the_names_of_the_published_traces(
     assert {mb for op, mb, _, _ in first if op == "backward-recv"} == {0, 1, 2, 3}
 
 
-def test_the_synchronisation_of_parameters_and_gradients_has_its_names(
-    runs: dict[str, Run],
-) -> None:
+def test_synchronisation_of_parameters_and_gradients_has_its_names(runs: dict[str, Run]) -> None:
     recorded = {(op, kind) for op, _, _, kind in runs["fsdp2"].operations[0]}
     assert ("params-sync", "all_gather") in recorded
     assert ("grads-sync", "reduce_scatter") in recorded

@@ -50,9 +50,7 @@ def test_a_line_has_job_attempt_rank_and_trace(stream: io.StringIO) -> None:
     assert line["time"].endswith("Z")
 
 
-def test_a_line_has_the_last_completed_step_also_after_the_end(
-    root: Path, stream: io.StringIO
-) -> None:
+def test_a_line_has_the_last_completed_step_after_the_end(root: Path, stream: io.StringIO) -> None:
     lockstep.json_logs(stream=stream, environment=ENVIRONMENT)
     monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=64)
     log = logging.getLogger("mine")

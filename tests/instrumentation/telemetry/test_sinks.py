@@ -77,9 +77,7 @@ def test_mlflow_holds_a_finished_run_with_numbers_and_verdict(job: SummarisedJob
     assert run.data.tags["mlflow.note.content"]
 
 
-def test_tensorboard_holds_numbers_at_their_step_and_the_verdict_as_text(
-    job: SummarisedJob,
-) -> None:
+def test_tensorboard_holds_numbers_by_their_step_and_a_verdict_as_text(job: SummarisedJob) -> None:
     events = EventAccumulator(str(job.logs / "job-a"))
     events.Reload()
     (tokens,) = events.Scalars("lockstep/tokens")[-1:]

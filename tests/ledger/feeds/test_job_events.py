@@ -125,9 +125,7 @@ def test_a_deleted_job_is_cancelled_when_it_was_deleted(scene: Scene) -> None:
     assert events[0]["fields"]["outcome"] == "cancelled"
 
 
-def test_what_is_submitted_again_in_the_second_of_a_deletion_is_not_ended_by_it(
-    scene: Scene,
-) -> None:
+def test_what_is_submitted_again_in_the_second_of_a_deletion_outlives_it(scene: Scene) -> None:
     """Deletions are seen at a time of their own, begins have whole seconds."""
     first = job("a")
     scene.show(first, pod("a-0", first, begin=2), at=3)

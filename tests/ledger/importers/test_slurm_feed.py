@@ -142,9 +142,7 @@ def test_slurms_later_word_is_told_where_no_start_does(slurm: Slurm) -> None:
     assert (start.kind, start.fields["queue"]) == ("job_started", "batch")
 
 
-def test_only_gpu_jobs_of_the_chosen_partitions_are_fed_and_no_array_that_waits(
-    slurm: Slurm,
-) -> None:
+def test_only_gpu_jobs_of_chosen_partitions_are_fed_and_no_array_that_waits(slurm: Slurm) -> None:
     slurm.write(
         "period", row("7", "RUNNING", partition="cpu", tres="cpu=8"),
         row("8", "RUNNING", partition="other"), row("9_[1-4]", "PENDING"),

@@ -76,9 +76,7 @@ def test_kinds_and_members_that_nobody_knows_are_stored_unharmed(dsn: str) -> No
     assert stored == expected
 
 
-def test_a_transaction_that_fails_leaves_nothing_in_the_store_and_nothing_in_memory(
-    dsn: str,
-) -> None:
+def test_a_transaction_that_fails_leaves_nothing_in_store_and_memory(dsn: str) -> None:
     with opened(dsn) as writer:
         good, lost, later = job_stories(3, seed=3)
         write(writer, good)
@@ -121,9 +119,7 @@ def test_a_second_ledger_on_one_store_is_refused(dsn: str) -> None:
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be opened: connection"),
     ],
 )
-def test_a_store_that_cannot_be_opened_is_refused_in_a_sentence(
-    address: str, sentence: str
-) -> None:
+def test_a_store_that_does_not_open_is_refused_in_a_sentence(address: str, sentence: str) -> None:
     with pytest.raises(StoreError, match=sentence):
         open_store(address)
 

@@ -10,9 +10,7 @@ from ..service import application
 from ..stories import Story, delivery
 
 
-def test_clusters_that_the_ledger_was_not_started_for_are_summed_up_as_other(
-    tmp_path: Path,
-) -> None:
+def test_clusters_that_the_ledger_was_not_started_for_are_summed_as_other(tmp_path: Path) -> None:
     with application(str(tmp_path / "l.db"), hold_seconds=0.0) as (client, parts, _):
         for number in range(30):
             cluster = Story(job_id="a", cluster=f"invented-{number}", now=time.time() - 9)

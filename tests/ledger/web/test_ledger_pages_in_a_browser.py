@@ -89,7 +89,7 @@ def test_a_share_stands_beside_its_goal_and_what_is_unknown_is_absent(
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("address", LEDGER)
-def test_axe_core_finds_nothing_serious_in_either_theme(
+def test_axe_core_finds_nothing_bad_in_either_theme(
     browser: Any, ledger: tuple[Any, dict[str, Path]], address: str, theme: str
 ) -> None:
     open_page(browser, ledger[1][address], 1440, theme)

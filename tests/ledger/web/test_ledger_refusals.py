@@ -102,9 +102,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("request_name", REFUSED)
-def test_a_hostile_request_is_refused_in_one_sentence(
-    request_name: str, ledger: LedgerProcess
-) -> None:
+def test_a_hostile_request_is_refused_in_words(request_name: str, ledger: LedgerProcess) -> None:
     request, status, sentence = REFUSED[request_name]
     answer = send(ledger.port, request)
     head, _, body = answer.partition(b"\r\n\r\n")

@@ -274,9 +274,7 @@ def test_steps_without_a_clock_after_a_clocked_part_are_counted_and_take_their_t
     assert log.last_step == 30
 
 
-def test_a_job_that_is_cancelled_while_such_steps_go_on_had_just_made_progress(
-    tmp_path: Path,
-) -> None:
+def test_a_job_that_is_cancelled_while_such_steps_go_on_had_made_progress(tmp_path: Path) -> None:
     end = "slurmstepd: error: *** JOB 7 ON gpu-07 CANCELLED AT 2025-03-04T10:10:24 ***\n"
     path = write_log(tmp_path, timed=10, untimed=20, took=30.0, end=end)
     incident = judge_log(read_log(path))

@@ -20,9 +20,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize(("day", "hours"), [((3, 29), 23), ((10, 25), 25), ((10, 26), 24)])
-def test_a_day_is_as_long_as_the_clock_of_the_site_makes_it(
-    day: tuple[int, int], hours: int
-) -> None:
+def test_a_day_is_as_long_as_the_sites_clock_makes_it(day: tuple[int, int], hours: int) -> None:
     first = date(2026, *day)
     [(split, begin, end)] = split_days(
         begin_of(first, BERLIN), begin_of(first, BERLIN) + hours * 3600, BERLIN
@@ -137,9 +135,7 @@ TWICE = [(" currency", f" gpu_model: '{model}', currency") for model in ("*H200*
         ("rates: " + "[" * 1200, "is not YAML"),
     ],
 )
-def test_a_card_that_is_wrong_is_refused_with_its_place(
-    tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_wrong_card_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ValueError, match=r"rates\.yaml") as error:
         read(tmp_path, text)
     assert words in str(error.value)

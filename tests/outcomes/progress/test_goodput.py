@@ -157,9 +157,7 @@ def test_the_time_since_the_last_heartbeat_is_its_phase_until_it_is_a_hang(
 
 
 @pytest.mark.parametrize(("own", "limit"), [(None, 1800), (300.0, 300)])
-def test_before_the_first_step_the_time_out_is_that_of_a_pause(
-    own: float | None, limit: int
-) -> None:
+def test_before_the_first_step_a_pauses_time_out_holds(own: float | None, limit: int) -> None:
     rank_page = page(phase="sync", steps=0, step_buckets={"1.0": 0}, pause_timeout=own)
     before, after = (limit - 1) * SECOND_NS, (limit + 1) * SECOND_NS
     at = rank_page.progress_ns
@@ -189,9 +187,7 @@ def test_a_hang_is_judged_by_the_median_step_where_steps_are_long() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.001, 300), min_size=1, max_size=99))
-def test_the_median_by_the_histogram_lies_in_the_bucket_of_the_median(
-    durations: list[float],
-) -> None:
+def test_the_histograms_median_lies_in_the_bucket_of_the_median(durations: list[float]) -> None:
     median = median_step_seconds(buckets(*durations), sum(durations))
     low = statistics.median_low(durations)
     index = bisect_left(STEP_BUCKETS, low)
@@ -212,9 +208,7 @@ def writer(root: Path, rank: int, attempt: int = 0, **mesh: int) -> PageWriter:
     return PageWriter(path, identity, rows=4)
 
 
-def test_the_highest_step_of_an_earlier_attempt_is_found_on_this_rank_or_another(
-    memory: Path,
-) -> None:
+def test_the_highest_step_of_an_earlier_attempt_is_found_on_any_rank(memory: Path) -> None:
     for attempt, rank, step in ((0, 3, 70), (1, 2, 50), (1, 4, 49)):
         page_writer = writer(memory, rank, attempt)
         page_writer.now.know("step", step)

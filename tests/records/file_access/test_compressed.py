@@ -113,9 +113,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_of_a_broken_file_all_that_comes_before_the_break_is_given(
-    tmp_path: Path, kind: str
-) -> None:
+def test_of_a_broken_file_all_that_is_before_the_break_is_given(tmp_path: Path, kind: str) -> None:
     data, least = BROKEN[kind]
     path = tmp_path / "any.log"
     path.write_bytes(data)

@@ -149,9 +149,7 @@ def test_the_folder_of_a_job_is_not_writable_for_others_whatever_the_umask_is(me
 
 
 @as_root
-def test_an_agent_that_runs_as_root_extends_the_events_of_a_job_and_creates_none(
-    memory: Path,
-) -> None:
+def test_an_agent_that_runs_as_root_extends_events_of_a_job_and_creates_none(memory: Path) -> None:
     job = shared_root(memory) / "jobs" / "job"
     run_as(TENANT, lambda: append_event(job, EVENT))
     append_event(job, EVENT)

@@ -270,9 +270,7 @@ def _page(memory: Path) -> Path:
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 200_000])
 @pytest.mark.parametrize("chunk", [7, 65_536, 300_000])
-def test_the_ring_holds_the_last_bytes_whatever_the_writes(
-    page: Path, size: int, chunk: int
-) -> None:
+def test_a_ring_holds_the_last_bytes_whatever_the_write(page: Path, size: int, chunk: int) -> None:
     data = "".join(f"line {number}\n" for number in range(40_000)).encode()[:size]
     ring = OutputRing(page)
     for at in range(0, size, chunk):

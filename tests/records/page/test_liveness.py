@@ -179,9 +179,7 @@ def test_a_writer_that_is_forgotten_holds_no_page(memory: Path) -> None:
     assert holder_of(path) is None
 
 
-def test_without_locks_the_pid_of_the_page_counts(
-    memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_the_pages_pid_counts(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
 
@@ -264,9 +262,7 @@ def test_a_page_is_intact_up_to_its_last_step_whenever_its_rank_is_killed(memory
         assert [row["tokens"] for row in rows] == [CYCLE[row["number"] % 3] for row in rows]
 
 
-def test_a_reader_beside_the_writer_reads_only_intact_states_that_never_go_back(
-    memory: Path,
-) -> None:
+def test_a_reader_beside_the_writer_reads_intact_states_that_never_go_back(memory: Path) -> None:
     path = memory / "rank-00000.page"
     with hammering(path):
         sequences = list(islice(states(path, time.monotonic() + READING_SECONDS), 1_000_000))

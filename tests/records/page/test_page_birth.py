@@ -101,9 +101,7 @@ def test_a_writer_goes_on_when_its_folder_is_deleted(memory: Path) -> None:
     ("folder", "kind"),
     [("/mnt/mem/x", "tmpfs"), ("/mnt/memo", "btrfs"), ("/srv/a b/c", "ext4"), ("/", "xfs")],
 )
-def test_the_file_system_is_that_of_the_longest_mount(
-    tmp_path: Path, folder: str, kind: str
-) -> None:
+def test_the_file_system_is_the_longest_mounts(tmp_path: Path, folder: str, kind: str) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(
         "1 0 8:1 / / rw - xfs /dev/a rw\n"

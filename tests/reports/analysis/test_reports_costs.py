@@ -245,9 +245,7 @@ def test_a_trace_is_cut_by_step() -> None:
     assert window["what_if"]["slowdown"] > 1
 
 
-def test_the_comparison_stands_in_terminal_page_and_markdown(
-    page_root: Path, tmp_path: Path
-) -> None:
+def test_a_comparison_stands_in_terminal_page_and_markdown(page_root: Path, tmp_path: Path) -> None:
     SyntheticJob(job_id="x", slow=(Slow(rank=2),)).write(page_root)
     page, text = tmp_path / "x.html", tmp_path / "x.md"
     result = run_report(

@@ -62,7 +62,7 @@ def test_a_report_names_node_and_job_and_has_the_worst_rank_first(
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", REPORTS)
-def test_axe_core_finds_nothing_serious_in_either_theme(
+def test_axe_core_finds_nothing_bad_in_either_theme(
     browser: Any, reports: dict[str, Path], name: str, theme: str
 ) -> None:
     open_page(browser, reports[name], 1440, theme)

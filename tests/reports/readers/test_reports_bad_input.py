@@ -170,9 +170,7 @@ def test_steps_that_are_missing_on_some_ranks_hide_nobody_who_is_slow(share: flo
 
 @pytest.mark.parametrize("slow", [(), (Slow(rank=1),)])
 @pytest.mark.parametrize("jump", [-0.03, 0.03, 3600.0])
-def test_a_clock_that_jumps_changes_no_verdict_of_pages(
-    slow: tuple[Slow, ...], jump: float
-) -> None:
+def test_a_jumping_clock_changes_no_verdict_of_pages(slow: tuple[Slow, ...], jump: float) -> None:
     steps = SyntheticJob(slow=slow).steps()
     shift = np.zeros_like(steps.start)
     shift[2, 120:] = jump

@@ -33,9 +33,7 @@ def write(folder: Path, polls: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_of_answers_has_the_first_line_of_what_they_show(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_folder_of_answers_has_a_first_line_of_what_they_show(tmp_path: Path, name: str) -> None:
     polls, (severity, kind), words = FOLDERS[name]
     found = report_json(write(tmp_path, polls))
     assert (found["severity"], found["verdict"]["kind"]) == (severity, kind)

@@ -220,9 +220,7 @@ def test_a_node_without_jobs_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_event", [True, False])
-def test_a_job_without_a_launcher_began_with_its_first_page(
-    page_root: Path, has_event: bool
-) -> None:
+def test_a_job_without_launcher_began_with_its_first_page(page_root: Path, has_event: bool) -> None:
     folder, birth = SyntheticJob(num_steps=20).write(page_root), time.time()
     # Files that ranks leave when they end, and what they say then, come after the steps.
     os.utime(folder / "0", (birth + 60, birth + 60))

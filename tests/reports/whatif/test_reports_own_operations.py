@@ -224,9 +224,7 @@ def replayed(
 
 
 @pytest.mark.parametrize("no_ops", [True, False])
-def test_chunks_that_are_all_alike_take_as_long_as_worked_out(
-    tmp_path: Path, *, no_ops: bool
-) -> None:
+def test_chunks_that_are_alike_take_as_long_as_worked_out(tmp_path: Path, *, no_ops: bool) -> None:
     replay = replayed(tmp_path, EVEN, {"F0": 1, "F1": 1, "B0": 2, "B1": 2}, no_ops=no_ops)
     assert replay.what_if is not None, replay.why_not
     assert replay.what_if.seconds == pytest.approx([15.0] * STEPS)

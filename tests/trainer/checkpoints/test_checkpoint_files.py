@@ -86,9 +86,7 @@ def test_a_manifest_with_another_step_than_its_folder_is_invalid(tmp_path: Path)
         verify(path)
 
 
-def test_an_unfinished_checkpoint_is_not_found_and_is_deleted_by_the_next_save(
-    tmp_path: Path,
-) -> None:
+def test_an_unfinished_checkpoint_is_not_found_and_goes_with_the_next_save(tmp_path: Path) -> None:
     for step in (2, 3):
         make_fresh(folder_of(tmp_path, step))
         (folder_of(tmp_path, step) / "state").write_bytes(b"half")

@@ -109,9 +109,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_a_full_disk_costs_the_checkpoints_of_its_steps_alone(
-    tiny_disk: Path, memory: Path
-) -> None:
+def test_a_full_disk_costs_the_checkpoints_of_its_steps_only(tiny_disk: Path, memory: Path) -> None:
     full = "--fault full-disk:rank=0,step=3,until=5"
     outcome = run_rank(f"{full} --checkpoint-dir {tiny_disk} --checkpoint-every 2", memory)
     assert outcome.codes == (0,), outcome.output

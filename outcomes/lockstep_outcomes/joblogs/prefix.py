@@ -4,41 +4,14 @@ import calendar
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
+from lockstep_records.text.documents import read_toml
 from lockstep_records.text.printable import strip_colours
 
 _MOST_PREFIXES = 5
 _NOON = 12
-# These are stripped off the start of a line, one after the other.
-_PREFIXES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"\s*\[rank[ :]{0,2}(?P<rank>\d{1,6})\]:?\s?",
-        r"\s*\[task (?P<task>\d{1,6})\]\s?",
-        r"\((?:[\w.:]{1,80} pid=\d+|raylet)(?:, ip=(?P<node>[\d.:a-f]{3,45}))?\)\s?",
-        r"\s{2,20}\| ",  # members of an exception group
-        r"\[(?P<node>(?!rank)[a-z][\w.-]{0,80}-\d{1,6})(?: [\w.-]{1,60})?\]:?\s",
-        r"\s*\[default(?P<local>\d{1,4})\]:\s?",
-        r"\s*\[(?:trainer|worker|role_\w+)(?P<local>\d{1,4})\]:\s?",
-        (
-            r"\s*\[\d{1,3},(?:mpirank:)?(?P<task>\d{1,6})(?:,(?P<node>[\w.-]{1,80}))?\]"
-            r"<(?:stdout|stderr|stddiag)>:\s?"
-        ),
-        r"\s*\[(?P<task>\d{1,6})\]:\s?(?=\S)",
-        r"\s{0,6}(?P<task>\d{1,6}):\s(?=\s*\S)",
-        r"\s*(?P<node>[A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d{1,3}\] (?=\S)",
-        (
-            r"\s*(?P<node>[A-Za-z][\w.-]{0,80}?\d[\w.-]{0,80}+):\s"
-            r"(?=\s*(?:\[|[IWEF]\d{4} |Traceb|\w[\w.]*(?:Error|Exception)\b|={5}|-{5}|Root C|  ))"
-        ),
-        r"\s*\[(?:std(?:out|err))\]\s?",
-        (
-            r"\s*\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d[.,\d]*"
-            r"(?:Z|[+-]\d\d:?\d\d)?\]?[\s:|-]*"
-            r"(?:\[?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b\]?[\s:|-]*)?(?=\S)"
-        ),
-    )
-)
+_PREFIXES = tuple(map(re.compile, read_toml(Path(__file__).with_suffix(".toml"))["prefixes"]))
 # A rank inside the line, used where no prefix names one.
 _INSIDE = re.compile(
     r"\[(?:PG[^\]]{0,80} )?Rank (?P<a>\d{1,6})\]"

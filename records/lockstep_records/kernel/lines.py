@@ -5,66 +5,32 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from lockstep_records.text.documents import read_toml
 from lockstep_records.text.printable import strip_colours
+
+_PART = re.compile("%([A-Z_]+)%")
+
+
+def with_parts(text: str, parts: dict[str, str]) -> str:
+    """An expression of a table, with its parts in the place of their names."""
+    return _PART.sub(lambda match: with_parts(parts[match[1]], parts), text)
+
 
 RECORD = re.compile(
     r"(?P<priority>\d{1,10}),(?P<sequence>\d{1,18}),(?P<micros>\d{1,18}),[^;]*;(?P<text>.*)"
 )
-_MONTH_DAY = r"(?P<month>[A-Z][a-z]{2}) {0,2}(?P<day>\d{1,2})"
-_LATER = r"(?: *<[ \d.]{3,20}>)?"  # ``dmesg -d``
+_TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 _STAMP, _KERNEL = 1, 2
-# What may stand before a message, stripped one after the other, each once, and what it tells: a
-# stamp, or that the kernel speaks.
+_TELLS = {"stamp": _STAMP, "kernel": _KERNEL}
 _PREFIXES = tuple(
-    (re.compile(expression), tells)
-    for expression, tells in (
-        (r"\[pod/[^\]]{1,300}\] ", 0),
-        (r"<(?P<pri>\d{1,3})>(?:1 )?", 0),
-        # ``dmesg --decode`` and Talos write facility and level
-        (r"(?:[\w.:-]{1,255}: )?(?P<facility>[a-z0-9]{2,9}) *: ?[a-z]{2,7} *: ", _KERNEL),
-        # ``dmesg --time-format iso``
-        (r"(?P<iso>\d{4}-\d\d-\d\dT[\d:]{8},\d{6}[+-]\d\d:\d\d) ", _STAMP | _KERNEL),
-        (
-            (
-                r"\[?(?:[A-Z][a-z]{2} )?(?P<iso>\d{4}-\d\d-\d\d[T ][\d:.,]{8,20}"
-                r"(?:Z|[+-]\d\d:?\d\d)?)(?: (?P<zone>UTC|[A-Z]{2,3}T)\b)?\]?:? "
-                r"(?:std(?:out|err) [FP] )?"
-            ),
-            _STAMP,
-        ),
-        (
-            rf"(?:(?P<year>\d{{4}}) )?{_MONTH_DAY} (?P<clock>\d\d:\d\d:\d\d)(?:\.\d{{1,9}})? ",
-            _STAMP,
-        ),
-        # ``dmesg -T`` writes the year last, the fabric manager between day and time
-        (
-            (
-                rf"\[(?:\w{{3}} )?{_MONTH_DAY} (?:(?P<year>\d{{4}}) )?(?P<clock>\d\d:\d\d:\d\d)"
-                rf"(?: (?P<year_last>\d{{4}}))?{_LATER}\] ?"
-            ),
-            _STAMP | _KERNEL,
-        ),
-        # ``dmesg -H`` writes a minute, and then how much later each message came
-        (rf"\[{_MONTH_DAY} (?P<clock>\d\d:\d\d)\] ?", _STAMP | _KERNEL),
-        (r"\[ *\+(?P<later>\d{1,8}\.\d{1,9})\] ?", _STAMP | _KERNEL),
-        (r"(?P<epoch>\d{10}\.\d{1,9}) ", _STAMP),
-        (r"(?P<priority>\d{1,10}),\d{1,18},(?P<micros>\d{1,18}),[^;]*;", _STAMP | _KERNEL),
-        (
-            (
-                r"[\w.-]{1,255} (?:(?P<facility>[a-z0-9]{2,9})\.[a-z]{2,7} )?"
-                r"kernel(?:\[\d{1,10}\])?(?:: | - - - )"
-            ),
-            _KERNEL,
-        ),
-        (
-            rf"\[ *(?P<seconds>\d{{1,10}}\.\d{{1,9}}){_LATER}\] ?(?:\[ *[TC]\d{{1,10}}\] ?)?",
-            _STAMP | _KERNEL,
-        ),
-        (r"[\w.-]{1,255} kernel: ", _KERNEL),
-        (r"message repeated \d{1,9} times: \[ ", 0),
+    (
+        re.compile(with_parts(row["expression"], _TABLE["parts"])),
+        sum(_TELLS[word] for word in row.get("tells", ())),
     )
+    for row in _TABLE["prefixes"]
 )
 # Members of a line that is an object, of journalctl, a container's log or a collector.
 _TEXTS = ("MESSAGE", "message", "log", "msg")

@@ -9,6 +9,7 @@ from typing import Any
 from lockstep_catalogue import Metric
 from lockstep_catalogue import incidents as metrics
 from lockstep_catalogue.incidents import NONFATAL, XID_TABLE
+from lockstep_records.kernel.lines import with_parts
 from lockstep_records.text.documents import read_toml
 from lockstep_records.text.printable import printable
 
@@ -153,22 +154,16 @@ def _read(entry: dict[str, Any], parts: dict[str, str]) -> Iterator[Pattern]:
             _BUILD[entry["of"]],
             entry.get("value", ""),
             entry["quiet_seconds"],
-            _with_parts(text, parts),
+            with_parts(text, parts),
             tuple(entry.get("key", ())),
             tuple(map(tuple, entry.get("echo_of", ()))),
         )
-
-
-def _with_parts(text: str, parts: dict[str, str]) -> str:
-    """An expression with its parts in the place of their names."""
-    return _PART.sub(lambda match: _with_parts(parts[match[1]], parts), text)
 
 
 _QUOTE = re.compile(
     r"(?:traps: )?.{0,15}(?:[\[(]\d{1,10}[\])]:? |: page allocation failure: | invoked oom-kill)"
     r"|.*: potentially unexpected fatal signal \d{1,3}\.?$"
 )
-_PART = re.compile("%([A-Z_]+)%")
 _TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 _PARTS = _TABLE.pop("parts")
 TABLES = {

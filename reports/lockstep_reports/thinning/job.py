@@ -36,12 +36,13 @@ from lockstep_reports.readers.archive import Contents, read_archive
 from lockstep_reports.readers.engine import run_here
 from lockstep_reports.readers.pages import ONLY_NEWEST
 from lockstep_reports.recording.recording import Bound, Recording, Window
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.recording.thinned import SECONDS
 
 _REPLACED = re.compile(r"\.?(part-)?(steps|operations|minutes)-[0-9]{12}\.parquet(\.part)?")
 
-# Of a rank in a file, as measured: see docs/evidence/report-scale.md.
-_ROW_BYTES, _MINUTE_BYTES = 25, 125
+# Of a rank in a file, and of a node's new files without their rows, as measured.
+_ROW_BYTES, _MINUTE_BYTES, _FILES_BYTES = 31, 81, 20_000
 
 
 class Thinning(NamedTuple):
@@ -166,10 +167,7 @@ def _plan_attempt(contents: Contents, number: int) -> _Plan:
     ends = min(s.first_step for s in spans), max(s.last_step for s in spans)
     findings = encode_findings(analyses[0])
     decode_findings(findings)
-    gone, num_ranks = ~intact, len(analyses[0].steps.members)
-    saved = _ROW_BYTES * np.count_nonzero(gone) - _MINUTE_BYTES * len(np.unique(minutes[gone]))
-    # Of steps as long as minutes, and of few, nothing is gained.
-    if saved * num_ranks <= len(findings):
+    if not _is_worth(analyses[0].steps, minutes[~intact], len(findings)):
         intact[:] = True
     # A column may be of several steps, of which it has the number of the last.
     begins = np.concatenate([[ends[0]], numbers[:-1] + 1])
@@ -183,6 +181,15 @@ def _plan_attempt(contents: Contents, number: int) -> _Plan:
         num_episodes=sum(len(each.episodes) for each in analyses),
         last_sign=analyses[0].times.last_sign or 0.0,
     )
+
+
+def _is_worth(steps: Steps, minutes: Integers, num_bytes: int) -> bool:
+    """Whether minutes take less than the steps in them [steps], beside so many bytes.
+
+    Of steps as long as minutes, and of few, they do not.
+    """
+    saved = _ROW_BYTES * len(minutes) - _MINUTE_BYTES * len(np.unique(minutes))
+    return saved * len(steps.members) > num_bytes + _FILES_BYTES * len(steps.nodes)
 
 
 def _read_all(archive: JobArchive, number: int) -> Iterator[Recording]:
@@ -253,7 +260,8 @@ class _AttemptThinner(NamedTuple):
         table = pa.concat_tables(minutes)
         new = Stretch(table="minutes", first_row=0, end_row=part.end_row, rows=0, size_bytes=0)
         stretches.append(self._put_rows(folder, new, table))
-        counts = np.bincount(table.column("rank").to_numpy(), table.column("steps").to_numpy())
+        rank = np.unique(table.column("rank").to_numpy(), return_inverse=True)[1]
+        counts = np.bincount(rank, table.column("steps").to_numpy())
         return replace(part, stretches=tuple(stretches)), int(counts.max())
 
     def _put_rows(self, folder: str, stretch: Stretch, rows: pa.Table) -> Stretch:

@@ -4,10 +4,12 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from lockstep_records.archive.manifest import Stretch
 from lockstep_records.archive.reader import JobArchive
 from lockstep_records.archive.tables import DURATIONS, make_table, write_table
 from lockstep_records.events.event import Event, append_event
@@ -30,7 +33,8 @@ from lockstep_reports.thinning.job import Thinning, thin_job
 
 from ..corpus.made_pages import write_pages
 from ..corpus.made_run import Cost, MadeRun
-from .test_reports_archive import OPTIONS, edit, pack, published, truncate, with_cells
+from .damaged_archives import edit, truncate, with_cells
+from .test_reports_archive import OPTIONS, pack, published
 
 LATER, NOW = 4e9, 1_900_000_000
 # An episode of 90 s, which lies over a minute's border, one of three steps, and a step of 60 s.
@@ -57,6 +61,10 @@ def thin_all(folder: Path, files: Any = None, **options: Any) -> Thinning:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def add_stretch(stretch: Stretch, part: dict[str, Any]) -> None:
+    part["stretches"].append(msgspec.to_builtins(stretch))
 
 
 def remove(*paths: Path) -> None:
@@ -109,16 +117,15 @@ def original(module_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         operations["step"] = np.arange(LONG.steps)
         data = write_table([make_table(OPERATION, [(0, operations.tobytes())])])
         (node / "0/operations-000000000000.parquet").write_bytes(data)
-        entry = {
-            "table": "operations",
-            "first_row": 0,
-            "end_row": LONG.steps,
-            "rows": LONG.steps,
-            "size_bytes": len(data),
-            "first_step": 0,
-            "last_step": LONG.steps - 1,
-        }
-        edit(lambda part, entry=entry: part["stretches"].append(entry))(node / "0/any")
+        stretch = Stretch(
+            table="operations",
+            first_row=0,
+            end_row=LONG.steps,
+            rows=LONG.steps,
+            size_bytes=len(data),
+            last_step=LONG.steps - 1,
+        )
+        edit(partial(add_stretch, stretch))(node / "0/any")
     return folder
 
 

@@ -26,46 +26,13 @@ from lockstep_catalogue.incidents import DEGRADED, FAILED, OK
 from lockstep_records.delivery.sender import LedgerAddress, post
 from lockstep_records.distribution import install_hint
 from lockstep_records.files.node_figure import Figure, format_rate, published_rate
-from lockstep_records.text.documents import decode_json
+from lockstep_records.text.documents import decode_json, read_toml
 from lockstep_records.text.durations import format_duration
 from lockstep_records.text.printable import printable
 
 _MAX_FILE_BYTES = 256 << 20
 _MAX_LINE_BYTES = 4 << 20
-ADVICE = {
-    "lost": "the GPU fell off the bus; drain and power-cycle the node, replace it if it recurs",
-    "hung": "a driver call does not return; drain the node and look for Xids in the kernel log",
-    "silent": "the driver answers no call for the GPU; drain the node and reload the driver",
-    "reset_required": "end its processes, then nvidia-smi --gpu-reset",
-    "recovery_action": "do what the driver asks for: nvidia-smi -q, GPU Recovery Action",
-    "remap_failed": "no spare rows are left; replace the GPU",
-    "remap_pending": "reset the GPU when the job has ended",
-    "retirement_pending": "reset the GPU when the job has ended",
-    "sram_threshold": "too many SRAM errors over its life; replace the GPU",
-    "uncorrected_ecc": "reset the GPU when the job has ended; run a field diagnostic if it recurs",
-    "pcie_below_max": "reseat the card or its riser; compare with its neighbours under load",
-    "nvlink_down": "a link is missing; reset the GPU, then look at bridges and fabric manager",
-    "nvlink_slow": "a link runs below its peers; reset the GPU, then look at bridges and cables",
-    "fabric_failed": "the GPU could not join the NVLink fabric; look at the fabric manager",
-    "fabric_unhealthy": "the fabric finds fault with the GPU; look at the fabric manager's log",
-    "thermal": "too hot for its clocks; look at fans, inlet temperature and dust",
-    "power_capped": "held below its default power; look at power limits and power supplies",
-    "slowdown": "the hardware holds clocks back; look at power supplies and temperatures",
-    "missing": "the port is not there; look at the card, its driver, and the name that is expected",
-    "down": "no link; look at cable, transceiver and switch port",
-    "not_up": "no link; look at cable, transceiver and switch port",
-    "rate_below_expected": "slower than expected; look at cable, transceiver and switch port",
-    "rate": "slower than its peers on this node; look at cable, transceiver and switch port",
-    "lanes": "runs on fewer lanes than its peers; replace cable or transceiver",
-    "retries": "connections broke because retries ran out; look at the path and the other end",
-    "errors": "errors on the link; clean or replace cable and transceiver",
-    "blind": "an error counter stands at its ceiling; clear it (perfquery -R) to see again",
-    "pcie": "its PCIe link is below what it can do; reseat the card",
-    "flapping": "the link goes up and down; replace cable or transceiver",
-    "gpu_count_short": "fewer GPUs than there must be; drain the node and look at the bus",
-    "driver_absent": "GPUs are on the bus and no driver answers; install or load it",
-    "driver_hung": "the driver does not return; drain and reboot the node",
-}
+ADVICE = read_toml(Path(__file__).with_suffix(".toml"))
 STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
 _NUM_SAMPLES = 4

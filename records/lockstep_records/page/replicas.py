@@ -9,10 +9,12 @@ memory or arithmetic is faulty diverges.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep_records.page.layout import FINGERPRINTS
 from lockstep_records.page.reader import Page
+from lockstep_records.text.documents import read_toml
 
 
 class Unseen(NamedTuple):
@@ -27,49 +29,7 @@ class Unseen(NamedTuple):
 
 
 UNSEEN = {
-    "phases": Unseen(
-        "nothing inside the steps is seen",
-        "monitor = lockstep.attach(model, optimizer)  # what the loop trains",
-    ),
-    "models": Unseen(
-        "no model that attach was given ever ran",
-        'monitor.enter_phase("forward")  # before what computes the loss',
-    ),
-    "data": Unseen(
-        "{unphased:.0%} of the steps is in no phase, and no wait for data is seen",
-        'for batch in monitor.prepare(loader):  # or monitor.phase("data") around the fetch',
-    ),
-    "work": Unseen(
-        "{unphased:.0%} of the steps is in no phase",
-        'with monitor.phase("forward"):  # around that work, or the phase that it is',
-    ),
-    "waits": Unseen(
-        "no wait for other ranks is seen, so it counts as work",
-        'with monitor.phase("sync"):  # around what waits; attach sees that of a DDP model itself',
-    ),
-    "stages": Unseen(
-        "ranks only send to one another as stages do, and without a mesh they count as replicas",
-        'lockstep.attach(model, optimizer, mesh={"pp": stage})  # which stage the rank is',
-    ),
-    "loss": Unseen("no step tells its loss", "monitor.step(loss=loss)"),
-    "samples": Unseen(
-        "no step tells tokens or samples, so throughput is unknown",
-        "monitor.step(tokens=batch.numel(), samples=len(batch))  # of this rank",
-    ),
-    "plugin": Unseen(
-        "NCCL's plugin alone tells of this job: a step is a period of its collectives, and phases"
-        " are unknown",
-        "monitor = lockstep.attach(model, optimizer)  # what the loop trains",
-    ),
-    "device": Unseen(
-        "a step of JAX is one call to its device, in which its work and waits are not told apart",
-        "NCCL_PROFILER_PLUGIN=$(lockstep plugin --path)  # in the job's environment",
-    ),
-    "launches": Unseen(
-        "collectives may run unseen, in graphs that replay or beyond 255 communicators, so"
-        " standing still is a hang only where a rank launched less",
-        "monitor = lockstep.attach(model, optimizer)  # which tells each step",
-    ),
+    name: Unseen(**row) for name, row in read_toml(Path(__file__).with_suffix(".toml")).items()
 }
 """By name; bit n of the page's field ``unseen`` is the n-th of them."""
 

@@ -87,13 +87,15 @@ class JobArchive:
 
     def list_nodes(self) -> list[str]:
         """Folders of the job's nodes."""
-        names = sorted(filter(JOB_ID.fullmatch, self.list_names("nodes")))
+        names = sorted(self.list_names("nodes"))
         if len(names) > _MAX_NODES:
             raise ArchiveError(f"{self.folder} has {len(names):,} nodes; at most {_MAX_NODES:,}")
         return names
 
     def read_manifest(self, node: str) -> manifest.Manifest:
         """What a node has of the job; raises ArchiveError."""
+        if not JOB_ID.fullmatch(node):
+            raise ArchiveError(f"{node!r} is not a name that a node has")
         path = f"nodes/{node}/{manifest.MANIFEST}"
         try:
             data = self.read(path, 0, manifest.MAX_MANIFEST_BYTES + 1)

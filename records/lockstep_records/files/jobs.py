@@ -303,7 +303,8 @@ def find_job(id_or_path: str, root: Path | None = None) -> Path:
         if folder.is_dir() and list_attempts(folder):
             return folder
         raise ValueError(
-            f"{id_or_path} is not a job folder; it should hold attempts 0, 1, ... with rank pages"
+            f"{id_or_path} is not a job folder; it should hold attempts 0, 1, ... with rank pages,"
+            " or the nodes of an archive"
         )
     folder = job_folder(root, id_or_path)
     if folder.is_dir() and not folder.is_symlink():

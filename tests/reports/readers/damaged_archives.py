@@ -135,7 +135,7 @@ LAYOUTS: dict[str, Callable[[pa.Table], tuple[pa.Table, int]]] = {
 
 
 # What is done to a file of one node of four, and what the report says of it.
-HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
+HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "the rows are cut off": ("steps-*", truncate, "is damaged or cut off"),
     "the rows are gone": ("steps-*", Path.unlink, "is not there"),
     "a bit of the rows is wrong": ("steps-*", flip, "is damaged or cut off"),
@@ -171,6 +171,9 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "the manifest is of a later version": (
         "steps-*", replace_manifest(b'{"version":2,"new":1}'), "of version 2, of another Lockstep"),
     "the manifest is no JSON": ("steps-*", replace_manifest(b"{"), "manifest of node node-1"),
+    "the folder has a name that no node has": (
+        "ranks.parquet", lambda path: path.parents[1].rename(path.parents[2] / "\x1b[31m"),
+        r"'\x1b[31m' is not a name that a node has"),
     "the manifest is gone": (
         "steps-*",
         lambda path: (path.parents[1] / "manifest.json").unlink(missing_ok=True),

@@ -28,7 +28,7 @@ PAGE = SPEC.objective_windows.event_page
         (1000, 0.95, 0.05),
     ],
 )
-def test_chance_pages_seldom_at_the_objective(
+def test_chance_pages_seldom_at_objectives(
     per_week: float, good_ratio: float, at_most: float
 ) -> None:
     rate, months = false_alerts(PAGE, good_ratio, per_week)
@@ -64,9 +64,7 @@ CONSTANT = {
 }
 
 
-def test_a_size_that_one_server_cannot_evaluate_is_refused_and_nothing_is_written(
-    tmp_path: Path,
-) -> None:
+def test_a_size_that_one_server_cannot_evaluate_is_refused_unwritten(tmp_path: Path) -> None:
     text = spec_path().read_text(encoding="utf-8").replace("ranks: 1024", "ranks: 400000")
     spec = written(tmp_path, text)
     out = tmp_path / "out"

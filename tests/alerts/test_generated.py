@@ -195,7 +195,7 @@ STALL_SENTENCES = {
 
 @pytest.mark.promtool
 @pytest.mark.parametrize("case_name", STALL_SENTENCES)
-def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
+def test_a_stalled_job_names_its_missing_rank_node_and_phase(
     tmp_path: Path, case_name: str
 ) -> None:
     alert = NAMED_ALERTS["JobNotProgressing"]

@@ -63,7 +63,7 @@ def circles(gained: int) -> list[Samples]:
 
 @pytest.mark.promtool
 @pytest.mark.parametrize("gained", [0, 8_000])
-def test_a_job_that_is_restarted_and_comes_no_further_makes_no_progress(
+def test_a_job_whose_restarts_come_no_further_makes_no_progress(
     tmp_path: Path, gained: int
 ) -> None:
     stands = value(firing("JobNotProgressing"), "130m", '{job_id="j1"}', 1)

@@ -108,9 +108,7 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_spec_is_refused_in_one_sentence(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_a_wrong_spec_is_refused_in_words(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = written(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(SpecError, match=message) as caught:
         read_spec(path)

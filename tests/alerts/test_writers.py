@@ -86,9 +86,7 @@ def test_objects_hold_all_rules_and_are_found_by_label(ruler: str, kind: str, ve
     assert sorted(map(str, held)) == sorted(map(str, EVERY_RULE))
 
 
-def test_an_object_that_would_be_too_large_is_parted_between_groups(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_object_that_is_too_large_is_parted_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     every_group = tuple(group for file in FILES for group in file.groups)
     limit = 1000 + max(len(to_yaml({"groups": [group]})) for group in every_group)
     monkeypatch.setattr(formats, "MAX_OBJECT_BYTES", limit)

@@ -155,9 +155,7 @@ def test_a_canary_says_why_it_has_no_alert(
         (["--soak", "1h", "--pairs", "2"], "--pairs: not with --soak"),
     ],
 )
-def test_what_it_cannot_use_is_refused_before_anything_starts(
-    words: list[str], sentence: str
-) -> None:
+def test_what_it_cannot_use_is_refused_before_a_start(words: list[str], sentence: str) -> None:
     done = CliRunner().invoke(gameday, words)
     assert done.exit_code == 2
     assert sentence in done.output

@@ -205,9 +205,7 @@ def test_the_late_rank_alone_stands_in_the_table_of_late_ranks(url: str) -> None
     assert worst["metric"]["node"] == os.uname().nodename
 
 
-def test_a_job_that_nobody_knows_is_refused_and_the_known_ones_are_named(
-    url: str, all_good: Result
-) -> None:
+def test_an_unknown_job_is_refused_and_the_known_ones_are_named(url: str, all_good: Result) -> None:
     assert all_good.return_value == 0
     arguments = ["check", "--prometheus", url, "--board", "job", "--job-id", "never"]
     done = CliRunner().invoke(dashboards, arguments)
@@ -217,9 +215,7 @@ def test_a_job_that_nobody_knows_is_refused_and_the_known_ones_are_named(
 
 
 @pytest.mark.usefixtures("all_good")
-def test_a_snapshot_of_the_running_job_names_the_late_rank_and_nobody_else(
-    url: str, tmp_path: Path
-) -> None:
+def test_a_snapshot_of_a_running_job_names_the_late_rank_alone(url: str, tmp_path: Path) -> None:
     path = tmp_path / "job.html"
     arguments = ["snapshot", "job", "--prometheus", url, "--from", "-1m", "--out", str(path)]
     done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)

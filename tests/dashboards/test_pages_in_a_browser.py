@@ -70,7 +70,7 @@ def draw(browser: Any, page: Path, width: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["job.json", *OTHERS])
-def test_a_dark_page_is_legible(
+def test_dark_pages_are_legible(
     browser: Any, pages: dict[tuple[str, str], Path], name: str
 ) -> None:
     open_page(browser, pages[name, "dark"], 1440)

@@ -148,9 +148,7 @@ def test_the_job_fills_its_secret_by_its_own_role_and_may_do_nothing_else(
 
 
 @pytest.mark.cluster
-def test_training_pods_are_admitted_where_podsecurity_is_restricted(
-    kubectl: Callable[..., str],
-) -> None:
+def test_training_pods_are_admitted_by_restricted_podsecurity(kubectl: Callable[..., str]) -> None:
     kubectl("create", "namespace", "vision")
     kubectl("label", "namespace", "vision", "pod-security.kubernetes.io/enforce=restricted")
     [path] = [path for path in EXAMPLES if path.name == "job.yaml"]

@@ -54,9 +54,7 @@ def _findings(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_two_jobs_in_pods_are_two_and_a_slow_rank_is_paged_once_with_its_pod(
-    tmp_path: Path,
-) -> None:
+def test_two_jobs_in_pods_are_two_and_a_slow_rank_is_paged_once_with_pod(tmp_path: Path) -> None:
     if not _may_make_namespaces():
         pytest.skip("no namespaces here")
     found = _findings(tmp_path)

@@ -23,9 +23,7 @@ def typical(rows: list[dict[str, Any]], phase: str) -> float:
 
 
 @pytest.mark.timing
-def test_one_process_records_forward_backward_and_optimizer_without_a_call_in_the_loop(
-    root: Path,
-) -> None:
+def test_one_process_records_forward_backward_and_optimizer_without_a_call(root: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     sleeps = SleepLedger()
     model[1].register_forward_hook(lambda *_: sleeps.sleep(0.003))

@@ -401,9 +401,7 @@ def signs(draw: st.DrawFn) -> SignOrigin:
 
 
 @given(presences(), signs())
-def test_a_sign_belongs_to_who_was_there_and_to_nobody_else(
-    ranks: list[Presence], sign: SignOrigin
-) -> None:
+def test_a_sign_belongs_only_to_who_was_there(ranks: list[Presence], sign: SignOrigin) -> None:
     owners, (time,) = find_owners(sign, ranks), sign.times
     for owner in owners:
         assert owner.begin <= time

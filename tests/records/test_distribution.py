@@ -15,8 +15,6 @@ def test_the_name_is_the_one_in_the_project_file() -> None:
     assert project["name"] == distribution.DISTRIBUTION
 
 
-def test_without_an_installed_distribution_the_version_is_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_distribution_the_version_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distribution, "DISTRIBUTION", "no-such-distribution")
     assert distribution.installed_version() == "unknown"

@@ -22,9 +22,7 @@ def _jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_rank_whose_steps_are_behind_is_named_though_the_other_stands_in_forward(
-    jobs: Path,
-) -> None:
+def test_the_rank_whose_steps_are_behind_is_named_though_another_is_in_forward(jobs: Path) -> None:
     analysis = reported(jobs / "hangone")
     (standstill,) = analysis.standstills
     assert standstill.missing == (1,)

@@ -62,7 +62,7 @@ def test_a_rank_slow_outside_the_marked_phases_is_described_in_words(
         assert "with the job" in text
 
 
-def test_a_page_that_can_tell_nobody_has_no_heading_without_a_text(
+def test_a_page_that_names_nobody_has_no_heading_without_text(
     page_root: Path, tmp_path: Path
 ) -> None:
     SyntheticJob(job_id="short", ranks=2, num_steps=10).write(page_root)
@@ -145,9 +145,7 @@ def _write_hostile(page_root: Path) -> None:
         page.close()
 
 
-def test_names_from_pages_are_text_in_the_page_and_in_the_terminal(
-    page_root: Path, tmp_path: Path
-) -> None:
+def test_names_from_pages_are_text_in_page_and_terminal(page_root: Path, tmp_path: Path) -> None:
     _write_hostile(page_root)
     ended = {"rank": 0, "exit_code": None, "signal": f"{HOSTILE}\x1b[31m", "first": True}
     append_event(

@@ -104,9 +104,7 @@ RECORDINGS: dict[str, tuple[Callable[[Path], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_a_recording_made_to_hurt_is_refused_in_bounded_memory_and_time(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_recording_made_to_hurt_is_refused_in_bounds_of_memory(tmp_path: Path, name: str) -> None:
     make, reason = RECORDINGS[name]
     path = tmp_path / "recording_0"
     path.write_bytes(make(tmp_path))

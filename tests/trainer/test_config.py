@@ -181,9 +181,7 @@ def test_expert_and_sharded_data_parallel_ranks_see_different_samples() -> None:
         ({"checkpoint_dir": Path(__file__)}, f"--checkpoint-dir {__file__} cannot be written"),
     ],
 )
-def test_an_impossible_run_is_refused_by_the_name_of_its_flag(
-    wrong: dict[str, Any], sentence: str
-) -> None:
+def test_an_impossible_run_is_refused_by_its_flag(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match="--") as refused:
         check_run(TrainConfig(**wrong), world_size=2)
     assert sentence in str(refused.value)

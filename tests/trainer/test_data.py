@@ -238,7 +238,7 @@ def _corrupt(folder: Path) -> None:
         (_corrupt, "is corrupt: its sha256 is [0-9a-f]{64} and its manifest says [0-9a-f]{64}"),
     ],
 )
-def test_a_damaged_shard_is_named(
+def test_damaged_shards_are_named(
     shards: Path, damage: Callable[[Path], None], sentence: str
 ) -> None:
     damage(shards)
@@ -317,9 +317,7 @@ def test_a_token_outside_the_vocabulary_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_writes_shards_once_and_refuses_an_existing_folder(
-    texts: Path, tmp_path: Path
-) -> None:
+def test_the_command_writes_shards_once_and_into_a_new_folder(texts: Path, tmp_path: Path) -> None:
     arguments = [str(texts), str(tmp_path / "to"), "--tokens-per-shard", "2000"]
     result = CliRunner().invoke(command, arguments)
     assert "2 shards, 2500 tokens in all" in result.stdout

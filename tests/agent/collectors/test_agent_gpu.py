@@ -89,9 +89,7 @@ def test_an_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node: 
     assert values[gpu.GPU_POWER_AVERAGE, H100] == pytest.approx(629.45)
 
 
-def test_a_field_that_spoils_its_batch_is_isolated_and_left_out(
-    nvml_library: Path, node: FakeNode
-) -> None:
+def test_a_field_that_spoils_its_batch_is_left_out(nvml_library: Path, node: FakeNode) -> None:
     node.set(0, "field.82.0", "!-1")
     driver = Driver(nvml_library)
     fields = Fields(driver.gpus[0], ((185, 0), (82, 0), (83, 0), (9999, 0)))
@@ -169,7 +167,7 @@ def test_a_missing_driver_is_logged_once_and_tried_again(
     list(gpu_workers.collect())
 
 
-def test_gpus_on_the_bus_and_gpus_of_the_driver_are_both_counted(
+def test_gpus_on_the_bus_and_of_the_driver_are_both_counted(
     options: Options, tmp_path: Path
 ) -> None:
     for index, (vendor, kind) in enumerate([("0x10de", "0x030200"), ("0x10de", "0x068000")]):

@@ -131,9 +131,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         ("0::/kubepods.slice/kubepods-pod1234.slice", ("", "")),
     ],
 )
-def test_a_control_group_names_the_slurm_job_in_both_versions(
-    path: str, job_step: tuple[str, str]
-) -> None:
+def test_a_control_group_of_any_version_names_its_job(path: str, job_step: tuple[str, str]) -> None:
     assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == job_step
 
 

@@ -43,7 +43,7 @@ def _url(options: Options) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_gpu_whose_calls_hang_is_stale_in_five_seconds_and_comes_back(
+def test_a_gpu_whose_calls_hang_is_stale_in_seconds_and_comes_back(
     url: str, node: FakeNode
 ) -> None:
     power = gpu.GPU_POWER.name
@@ -115,7 +115,7 @@ def stalled(sampler: Sampler) -> bool:
     return f'{agent.WORKER_STALLED.name}{{worker="slow"}} 1.0' in text
 
 
-def test_a_worker_whose_thread_waits_for_a_processor_is_not_hung(
+def test_a_worker_whose_thread_waits_for_a_core_is_not_hung(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, queued, slow = [0.0], [7.0], Slow()

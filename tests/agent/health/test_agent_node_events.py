@@ -86,9 +86,7 @@ def test_an_xid_is_an_event_of_the_rank_on_that_gpu(node: Node) -> None:
     assert fields["ranks"] == [1]
 
 
-def test_a_rank_whose_page_names_no_gpu_is_on_the_one_where_the_driver_last_listed_it(
-    node: Node,
-) -> None:
+def test_a_rank_whose_page_names_no_gpu_is_where_the_driver_last_listed_it(node: Node) -> None:
     LivePage(node.root, rank=2)
     node.gpus[1] = replace(GPUS[1], pids=(os.getpid(),))
     list(node.events.collect())

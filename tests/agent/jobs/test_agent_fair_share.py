@@ -56,9 +56,7 @@ def test_an_agent_that_can_sample_no_more_exits_and_says_why(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104  # that is refused
-def test_an_address_of_the_network_takes_credentials(
-    host: str, options: Options, tmp_path: Path
-) -> None:
+def test_a_network_address_takes_credentials(host: str, options: Options, tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match="is open to the network: give --bearer-token-file"):
         program._serve(replace(options, listen=(host, 0)))
     (tmp_path / "tokens").write_text("0123456789abcdef\n")

@@ -136,9 +136,7 @@ class Dumps:
         self._done += parts
 
 
-def test_a_job_without_a_line_has_ranks_steps_and_a_stand_that_is_said(
-    root: Path, ranks: Ranks
-) -> None:
+def test_a_job_without_a_line_has_ranks_steps_and_a_stand(root: Path, ranks: Ranks) -> None:
     seen = Seen(root)
     assert seen.poll() == {}
     dumps = Dumps(ranks, seen)

@@ -63,9 +63,7 @@ def users(pages: PageStore, folder: Path) -> list[Collector]:
     ]
 
 
-def test_five_collectors_read_each_page_once_a_tick(
-    root: Path, tmp_path: Path, reads: Counter[str]
-) -> None:
+def test_five_collectors_read_a_page_once(root: Path, tmp_path: Path, reads: Counter[str]) -> None:
     for rank in range(3):
         LivePage(root, rank=rank, gpu_uuid="GPU-a").step(1)
     clock = Clock()
@@ -79,9 +77,7 @@ def test_five_collectors_read_each_page_once_a_tick(
         clock.now = tick * TICK_SECONDS
 
 
-def test_an_unreadable_page_costs_only_itself_in_every_collector(
-    root: Path, tmp_path: Path
-) -> None:
+def test_an_unreadable_page_costs_itself_in_every_collector(root: Path, tmp_path: Path) -> None:
     LivePage(root, rank=0).step(1)
     LivePage(root, rank=1).truncate()
     pages = PageStore(root, PROC)

@@ -53,9 +53,7 @@ def test_a_number_stays_over_a_restart_of_the_agent(kubelet: Kubelet, tmp_path: 
     assert launchers(spool) == {"start-2": None, "start-1": "2", "start-0": "3"}
 
 
-def test_a_pod_in_the_place_of_one_that_has_gone_has_its_number(
-    kubelet: Kubelet, tmp_path: Path
-) -> None:
+def test_a_pod_in_the_place_of_a_gone_one_has_its_number(kubelet: Kubelet, tmp_path: Path) -> None:
     spool = EventSpool((kubelet.pattern,), tmp_path / "spool.sqlite")
     begin(kubelet, UIDS[0])
     begin(kubelet, UIDS[1])

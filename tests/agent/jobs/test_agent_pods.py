@@ -98,9 +98,7 @@ def test_an_id_that_another_namespace_has_is_left_out_and_said(
     assert [i["namespace"] for i in infos(store)] == ["attacker"]
 
 
-def test_an_id_of_another_user_in_the_same_namespace_is_left_out(
-    kubelet: Kubelet, store: PageStore
-) -> None:
+def test_anothers_id_in_the_same_namespace_is_left_out(kubelet: Kubelet, store: PageStore) -> None:
     if os.geteuid():
         pytest.skip("only root gives folders away")
     write_page(kubelet.start(UIDS[0]), "llm", 0).close()
@@ -120,9 +118,7 @@ def test_a_volume_that_leads_into_another_pods_volume_is_not_followed(
     assert [i["namespace"] for i in infos(store)] == ["vision"]
 
 
-def test_pods_come_and_go_and_what_is_left_of_a_job_never_falls(
-    kubelet: Kubelet, store: PageStore
-) -> None:
+def test_pods_come_and_go_and_a_jobs_totals_never_fall(kubelet: Kubelet, store: PageStore) -> None:
     collector = Ranks(store, "n1", 60.0)
 
     def steps() -> float:

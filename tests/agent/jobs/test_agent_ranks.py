@@ -304,9 +304,7 @@ def test_a_job_whose_folder_is_removed_is_no_longer_served(root: Path) -> None:
     assert not counters(ranks.values())
 
 
-def test_a_rank_that_trains_asynchronously_has_three_series_more_over_all_its_attempts(
-    root: Path,
-) -> None:
+def test_a_rank_that_trains_asynchronously_has_three_series_more_over_attempts(root: Path) -> None:
     rank = (*JOB, "3")
     for attempt, (rounds, independent) in enumerate(((7, 7), (5, 4))):
         page = LivePage(root, rank=3, attempt=attempt)

@@ -251,7 +251,7 @@ def test_an_honest_job_has_its_words_beside_hostile_ones(seen: Seen, name: str) 
 
 
 @pytest.mark.parametrize("name", HOSTILE_ANSWERS)
-def test_a_hostile_answer_is_logged_in_its_words_and_says_nothing_of_a_job(
+def test_a_hostile_answer_is_logged_in_words_and_says_nothing_of_jobs(
     seen: Seen, name: str
 ) -> None:
     words = HOSTILE_ANSWERS[name][2]

@@ -117,9 +117,7 @@ def test_a_job_that_a_launcher_reports_is_left_to_it(node: Node) -> None:
     assert node.kinds(3600) == []
 
 
-def test_the_end_of_a_job_whose_launcher_was_killed_is_told_by_its_events_and_pages(
-    node: Node,
-) -> None:
+def test_the_end_of_a_job_whose_launcher_was_killed_is_told_by_events_and_pages(node: Node) -> None:
     node.write("job_started")
     node.write("attempt_started", ranks=[0, 1])
     node.start()

@@ -121,9 +121,7 @@ def test_health_fails_when_sampling_has_stopped() -> None:
     assert not sampler.is_fresh()
 
 
-def test_once_prints_one_scrape_and_logs_that_there_is_no_driver(
-    options: Options, tmp_path: Path
-) -> None:
+def test_once_prints_one_scrape_and_logs_a_missing_driver(options: Options, tmp_path: Path) -> None:
     library = tmp_path / "broken.so"
     library.write_text("no library")
     arguments = [*command_line(options), "--nvml-library", str(library), "--once"]
@@ -184,9 +182,7 @@ def test_help_loads_neither_torch_nor_the_loop_nor_the_libraries_of_the_agent() 
 
 @pytest.mark.server
 @pytest.mark.timeout(60)
-def test_a_second_agent_on_the_same_state_is_refused_until_the_first_has_ended(
-    options: Options,
-) -> None:
+def test_a_second_agent_on_a_state_is_refused_until_the_first_has_ended(options: Options) -> None:
     with running_agent(options):
         second = subprocess.run(
             [*COMMAND, *command_line(options)], capture_output=True, text=True, check=False

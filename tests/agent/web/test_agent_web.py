@@ -160,9 +160,7 @@ def test_tls_is_served_and_a_new_certificate_counts_from_the_next_connection(
         assert httpx.get(server.url, verify=trusting(keys / "second.crt")).status_code == 200
 
 
-def test_a_client_needs_a_certificate_where_the_file_requires_it(
-    tmp_path: Path, keys: Path
-) -> None:
+def test_a_client_needs_a_certificate_where_it_is_required(tmp_path: Path, keys: Path) -> None:
     web = web_file(
         tmp_path,
         TLS.format(keys, "first").replace(

@@ -61,9 +61,7 @@ def test_a_burn_rate_that_no_share_of_failures_reaches_is_refused_with_one_that_
         (0.95, {"1h": 0.33, "6h": 0.72, "24h": 0.86, "3d": 0.95}),
     ],
 )
-def test_gpu_second_limits_are_those_of_the_table(
-    good_ratio: float, rates: dict[str, float]
-) -> None:
+def test_gpu_second_limits_are_the_tables(good_ratio: float, rates: dict[str, float]) -> None:
     windows = SHIPPED.objective_windows
     for limit in (*windows.gpu_second_page, *windows.gpu_second_ticket):
         assert 1 - limit.bad_share(1 - good_ratio) == pytest.approx(rates[limit.window], abs=1e-9)

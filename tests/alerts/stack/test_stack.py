@@ -212,9 +212,7 @@ def test_a_server_whose_begin_falters_is_begun_anew_and_waited_for(
 
 
 @pytest.mark.server
-def test_when_one_server_cannot_start_none_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_server_fails_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "prometheus"
     broken.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)

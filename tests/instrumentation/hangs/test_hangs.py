@@ -169,9 +169,7 @@ def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
 @pytest.mark.distributed
 @without_flight_recorder
 @pytest.mark.timeout(120)
-def test_a_forked_child_does_not_close_the_worker_server_of_its_parent(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_forked_child_leaves_the_worker_server_of_its_parent(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED, str(root), str(tmp_path / "store")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -242,7 +240,7 @@ dist.destroy_process_group()
 
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-def test_a_rank_that_ends_at_once_waits_for_no_server_that_is_not_up_yet_and_logs_none(
+def test_a_rank_that_ends_at_once_waits_for_no_server_that_is_not_up_and_logs_none(
     root: Path,
 ) -> None:
     command = [sys.executable, "-c", SHUT_AT_ONCE, str(root)]

@@ -77,9 +77,7 @@ def train(folder: Path, *, slow: int, num_ranks: int = 3) -> Path:
 
 @pytest.mark.distributed
 @pytest.mark.parametrize(("slow", "kind"), [(1, "rank"), (-1, "unknown")])
-def test_a_late_host_is_named_and_of_devices_nothing_is_said(
-    slow: int, kind: str, memory: Path
-) -> None:
+def test_a_late_host_is_named_and_no_device_is(slow: int, kind: str, memory: Path) -> None:
     recording = read_source(str(train(memory, slow=slow)), ReadOptions())
     assert isinstance(recording, Recording)
     assert len(recording.steps.numbers) >= 58

@@ -49,9 +49,7 @@ def test_a_job_whose_folder_another_user_owns_trains_and_is_recorded_apart(root:
     shutil.rmtree(apart)
 
 
-def test_a_launcher_refuses_a_folder_that_others_may_write_to_and_one_that_is_a_link(
-    root: Path,
-) -> None:
+def test_a_launcher_refuses_a_folder_that_others_may_write_to_and_a_link(root: Path) -> None:
     job = Job(program=("-m", "this"), root=root, job_id="job-a")
     job.folder.mkdir(parents=True)
     job.folder.chmod(0o770)

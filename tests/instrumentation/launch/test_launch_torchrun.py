@@ -28,7 +28,7 @@ def invoke(tmp_path: Path, *options: str) -> Result:
 
 
 @pytest.mark.parametrize("separator", ["-", "_"])
-def test_a_command_line_of_torchrun_runs_unchanged(
+def test_command_lines_of_torchrun_run_as_are(
     tmp_path: Path, jobs: list[Job], separator: str
 ) -> None:
     options = {

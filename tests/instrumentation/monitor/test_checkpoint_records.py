@@ -101,7 +101,7 @@ def test_a_restore_records_where_it_fell_back_to(root: Path, monitor: lockstep.M
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_checkpoints_of_dcp_are_counted_whoever_imported_its_functions(
+def test_checkpoints_of_dcp_count_whoever_imported_its_functions(
     root: Path, tmp_path: Path
 ) -> None:
     state, monitor = {"weight": torch.ones(1000)}, watched(root, torch.nn.Linear(1, 1))
@@ -126,7 +126,7 @@ def test_checkpoints_of_dcp_are_counted_whoever_imported_its_functions(
 
 @needs_async_save_of_one_process
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_an_asynchronous_save_of_dcp_counts_until_its_thread_has_written(
+def test_an_asynchronous_save_counts_until_its_thread_has_written(
     root: Path, tmp_path: Path
 ) -> None:
     state, monitor = {"weight": torch.ones(1000)}, watched(root, torch.nn.Linear(1, 1))

@@ -59,7 +59,7 @@ def test_equal_replicas_have_equal_fingerprints_and_one_bit_makes_them_differ(ro
     assert len(set(first.values())) == len(first)
 
 
-def test_each_element_of_each_parameter_is_covered_in_time(
+def test_all_elements_of_parameters_are_covered_in_time(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
     large = torch.nn.Parameter(torch.zeros(3, 4099))

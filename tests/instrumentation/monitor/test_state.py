@@ -113,9 +113,7 @@ def test_a_divergence_flags_all_its_rows_and_few_of_them_are_judged(
     assert closed(root, monitor)["anomalies"]["divergence"] == 1
 
 
-def test_a_spike_flags_its_row_and_counts_in_its_page(
-    root: Path, monitor: lockstep.Monitor
-) -> None:
+def test_a_spike_flags_its_row_and_counts(root: Path, monitor: lockstep.Monitor) -> None:
     for number in range(130):
         monitor.step(loss=9.0 if number == 100 else 2 + number % 5 / 100)
     rows = read_rows(page_of(root))
@@ -202,7 +200,7 @@ def test_numbers_for_mfu_are_in_the_page_or_refused(root: Path, monitor: lockste
 
 
 @pytest.mark.parametrize(("timeout", "hangs"), [("200ms", {"hang"}), ("2m", set()), ("0s", set())])
-def test_a_step_hangs_by_the_time_out_that_the_user_sets(
+def test_a_step_hangs_by_the_time_out_of_its_user(
     root: Path, timeout: str, hangs: set[str]
 ) -> None:
     environment = {**ENVIRONMENT, "LOCKSTEP_HANG_TIMEOUT": timeout}
@@ -217,9 +215,7 @@ def test_a_step_hangs_by_the_time_out_that_the_user_sets(
     assert page.periodic["hang_seconds"]["forward"] >= (0.4 if hangs else 0)
 
 
-def test_steps_that_an_earlier_attempt_did_are_rework_and_the_states_sum_to_the_wall(
-    root: Path,
-) -> None:
+def test_steps_that_an_earlier_attempt_did_are_rework_and_states_sum_up(root: Path) -> None:
     for attempt in range(2):
         environment = {**ENVIRONMENT, "TORCHELASTIC_RESTART_COUNT": str(attempt)}
         monitor = lockstep.attach(root=root, environment=environment, rows=64)

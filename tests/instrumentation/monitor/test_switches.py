@@ -77,9 +77,7 @@ def test_sampling_is_switched_on_in_a_running_rank(root: Path, job: Path) -> Non
     monitor.close()
 
 
-def test_a_rank_is_switched_off_and_on_and_its_heartbeat_goes_on_meanwhile(
-    root: Path, job: Path
-) -> None:
+def test_a_rank_is_switched_off_and_on_and_its_heartbeat_goes_on(root: Path, job: Path) -> None:
     monitor = attached(root)
     monitor.step()
     run_switch(job, "--off")

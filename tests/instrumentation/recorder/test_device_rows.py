@@ -90,9 +90,7 @@ def test_a_row_gets_the_devices_times_once_the_device_has_passed_it(fixture: Dev
     assert row["last_arrival_ns"] == pytest.approx(row["first_arrival_ns"], abs=10)
 
 
-def test_rows_that_the_device_never_passed_keep_the_hosts_times_and_say_so(
-    fixture: DeviceFixture,
-) -> None:
+def test_rows_that_no_device_passed_keep_the_hosts_times_and_say_so(fixture: DeviceFixture) -> None:
     for _ in range(3):
         fixture.step(lag_ms=1e6)
     fixture.recorder.settle()

@@ -101,9 +101,7 @@ def test_nothing_is_recorded_between_the_samples(root: Path) -> None:
         *(("LOCKSTEP_HANG_TIMEOUT", text) for text in ("120", "-1s", "soon", "400d")),
     ],
 )
-def test_an_invalid_setting_leaves_the_monitor_off_and_no_page(
-    root: Path, name: str, text: str
-) -> None:
+def test_an_invalid_setting_leaves_no_monitor_and_no_page(root: Path, name: str, text: str) -> None:
     environment = ENVIRONMENT | {name: text}
     assert not lockstep.attach(root=root, environment=environment).enabled
     assert not (root / "jobs").exists()

@@ -118,9 +118,7 @@ def test_what_is_optional_is_left_out_without_a_word(caplog: pytest.LogCaptureFi
     assert caplog.records == []
 
 
-def test_a_wrapper_of_somebody_else_is_kept_and_not_wrapped_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_anothers_wrapper_is_kept_and_not_wrapped_again(monkeypatch: pytest.MonkeyPatch) -> None:
     install("backward")
     ours: Any = torch.autograd.backward
 

@@ -169,9 +169,7 @@ def test_a_delay_inside_a_collective_is_synchronisation_on_both_sides(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_phases_add_up_and_what_is_left_over_is_under_a_twentieth(
-    runs: dict[str, Run], name: str
-) -> None:
+def test_phases_add_up_and_what_is_left_is_below_a_20th(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     for rows in run.rows:
         for row in rows:
@@ -216,9 +214,7 @@ def test_sizes_are_those_that_nccl_tests_would_print(runs: dict[str, Run]) -> No
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_arrivals_less_the_earliest_one_are_the_delay_of_a_rank(
-    runs: dict[str, Run], name: str
-) -> None:
+def test_arrivals_less_the_earliest_are_a_ranks_delay(runs: dict[str, Run], name: str) -> None:
     slow, victim = runs[name].rows[SLOW], runs[name].rows[VICTIM]
     late = [
         (slow_row["last_arrival_ns"] - victim_row["last_arrival_ns"]) * 1e-9

@@ -148,9 +148,7 @@ def _received(module_memory: Path) -> Received:
 
 
 @pytest.mark.distributed
-def test_a_job_over_its_restart_is_one_trace_below_the_span_that_started_it(
-    received: Received,
-) -> None:
+def test_a_restarted_job_is_one_trace_below_the_span_that_started_it(received: Received) -> None:
     assert {span["trace_id"] for span in received.spans} == {"ab" * 16}
     (job,) = received.named("job")
     assert job["parent_id"] == "cd" * 8
@@ -289,7 +287,7 @@ def test_a_rank_that_is_killed_leaves_complete_spans(root: Path) -> None:
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "TRACEPARENT": OUTSIDE[:-1] + "0"},
     ],
 )
-def test_no_exporter_is_started_where_traces_are_off(
+def test_no_exporter_starts_where_traces_are_off(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     assert exporter_of(tmp_path, "east", environment) == ()

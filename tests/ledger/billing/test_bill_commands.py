@@ -188,9 +188,7 @@ def test_programs_get_costs_and_statements(client: TestClient) -> None:
         ("from=2024-03-01&to=2026-03-01", "must be 1 to 400 days"),
     ],
 )
-def test_a_wrong_question_is_answered_by_one_sentence(
-    client: TestClient, query: str, words: str
-) -> None:
+def test_a_wrong_question_gets_one_sentence(client: TestClient, query: str, words: str) -> None:
     answer = client.get(f"/api/costs?{query}")
     assert answer.status_code == 400
     assert words in answer.json()["error"]

@@ -175,9 +175,7 @@ def test_a_report_prices_a_job_as_the_ledger_does(pricing: Pricing, name: str) -
     assert found == pytest.approx(expected)
 
 
-def test_a_new_card_prices_the_jobs_of_before_at_the_next_start(
-    tmp_path: Path, pricing: Pricing
-) -> None:
+def test_a_new_card_prices_old_jobs_at_the_next_start(tmp_path: Path, pricing: Pricing) -> None:
     store = str(tmp_path / "ledger.db")
     with application(store) as (client, parts, _):
         deliver(client)

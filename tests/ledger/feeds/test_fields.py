@@ -52,9 +52,7 @@ def test_devices_of_a_claim_count_once_they_are_allocated_and_as_asked_before() 
 @pytest.mark.parametrize(
     ("ahead", "corrected"), [(120.0, 0.0), (-120.0, 0.0), (3600.0, 0.0), (0.3, 0.3), (-0.4, -0.4)]
 )
-def test_the_servers_clock_corrects_one_that_is_off_and_no_other(
-    ahead: float, corrected: float
-) -> None:
+def test_the_servers_clock_corrects_one_that_is_off(ahead: float, corrected: float) -> None:
     """A feed whose clock agrees with the server's to a second keeps its own."""
     clock = ServerClock(lambda: NOW + 0.5 + ahead)
     clock.note(formatdate(int(NOW + 0.5), usegmt=True))

@@ -16,7 +16,7 @@ def slo_counts(replay: Replay, slo: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("num_gpus", "waited", "is_good"), [(8, 900, 1), (8, 901, 0), (9, 901, 1)])
-def test_a_wait_is_held_against_the_target_of_the_size(
+def test_waits_are_held_against_targets_of_sizes(
     num_gpus: int, waited: int, is_good: float
 ) -> None:
     story = Story().add("job_submitted", node=None, num_gpus=num_gpus).after(waited)
@@ -29,7 +29,7 @@ def test_a_job_that_names_no_size_has_no_target_of_its_wait() -> None:
 
 
 @pytest.mark.parametrize(("after_checkpoint", "is_good"), [(1600, 1), (1601, 0)])
-def test_a_preemption_may_cost_an_interval_and_ten_minutes(
+def test_a_preemption_costs_an_interval_and_ten_minutes(
     after_checkpoint: int, is_good: float
 ) -> None:
     story = Story().start(num_nodes=1, num_gpus=4)

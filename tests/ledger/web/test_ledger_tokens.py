@@ -104,9 +104,7 @@ def test_a_scrape_holds_the_series_of_the_reader_alone(readers: TestClient) -> N
     assert "lockstep_ledger_events_stored " in by_project
 
 
-def test_a_reader_of_one_cluster_is_shown_no_other_by_the_ambiguity_of_an_id(
-    readers: TestClient,
-) -> None:
+def test_a_reader_of_one_cluster_is_shown_no_other_by_an_ambiguous_id(readers: TestClient) -> None:
     answer = readers.get("/api/jobs/same", headers=bearer(TOKEN))
     assert (answer.status_code, answer.json()["cluster"]) == (200, "east")
     assert readers.get("/api/jobs/same", headers=bearer("f" * 20)).status_code == 400

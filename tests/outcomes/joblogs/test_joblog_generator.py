@@ -77,9 +77,7 @@ def test_steps_without_a_time_count_from_the_last_line_that_has_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("are_sums", [False, True])
-def test_values_of_blocks_are_seen_by_numbers_of_steps_and_times(
-    tmp_path: Path, *, are_sums: bool
-) -> None:
+def test_values_of_blocks_are_seen_by_steps_and_times(tmp_path: Path, *, are_sums: bool) -> None:
     lines = []
     for block in range(1, 31):
         second = 20 * block

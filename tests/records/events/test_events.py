@@ -94,9 +94,7 @@ def test_a_torn_last_line_is_left_out_and_takes_no_later_event_with_it(tmp_path:
         json.dumps({name: value for name, value in SOUND.items() if name != "id"}),
     ],
 )
-def test_a_line_that_is_no_event_is_left_out_and_the_others_stay(
-    tmp_path: Path, line: str | bytes
-) -> None:
+def test_a_line_that_is_no_event_is_left_out_alone(tmp_path: Path, line: str | bytes) -> None:
     write_lines(tmp_path, sound(id="before"), line, sound(id="behind"))
     assert [event.id for event in read_events(tmp_path)] == ["before", "behind"]
 
@@ -334,9 +332,7 @@ def test_only_a_file_of_its_own_is_appended_to_and_read(tmp_path: Path, kind: st
     assert spool.num_pending == 0
 
 
-def test_a_spool_stamps_the_owner_and_takes_neither_cluster_nor_node_from_a_line(
-    tmp_path: Path,
-) -> None:
+def test_a_spool_stamps_the_owner_and_takes_no_cluster_or_node_from_a_line(tmp_path: Path) -> None:
     forged = event("mine").document() | {"owner": 0, "node": "other", "cluster": "west", "x": 1}
     path = file_of(tmp_path, "mine")
     path.write_text(json.dumps(forged) + "\n")

@@ -65,7 +65,7 @@ def test_what_comes_out_is_what_went_in_and_blocks_end_with_a_line(
     assert all(0 < len(block) < 3 * SIZE for block in got)
 
 
-def test_the_content_can_be_read_at_once_or_in_blocks_of_one_size(
+def test_the_content_is_read_at_once_or_in_blocks_of_a_size(
     packed: Callable[[bytes], Path],
 ) -> None:
     path = packed(LINES)
@@ -81,9 +81,7 @@ def test_a_line_without_end_comes_in_blocks_too(packed: Callable[[bytes], Path])
 
 
 @pytest.mark.parametrize("size", [0, 1, SIZE, len(LINES), len(LINES) + 1])
-def test_the_head_is_as_long_as_asked_for_or_the_content(
-    packed: Callable[[bytes], Path], size: int
-) -> None:
+def test_a_head_is_as_long_as_asked_or_its_text(packed: Callable[[bytes], Path], size: int) -> None:
     assert read_head(packed(LINES), size) == LINES[:size]
     assert read_head(packed(b""), size) == b""
 

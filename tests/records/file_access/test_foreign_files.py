@@ -120,9 +120,7 @@ def test_each_reader_of_a_job_goes_on_without_such_a_file(
     assert time.monotonic() - begin < 10.0
 
 
-def test_neither_the_folder_of_an_attempt_nor_that_of_a_job_is_followed_as_a_link(
-    memory: Path,
-) -> None:
+def test_no_folder_of_an_attempt_or_of_a_job_is_followed_as_a_link(memory: Path) -> None:
     real = memory / "jobs" / "real"
     page = written_page(real / "0", steps=1)
     (real / "1").symlink_to("0")

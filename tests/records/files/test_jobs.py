@@ -255,9 +255,7 @@ def test_nothing_harms_elsewhere(machine: Path) -> None:
     assert harm(machine, Path("/run/lockstep")) == ""
 
 
-def test_a_pod_without_the_volume_is_told_which_one(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pod_without_its_volume_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     assert "mount an emptyDir of medium Memory named lockstep" in harm(machine)
     assert harm(machine, Path("/run/lockstep")) == ""

@@ -272,7 +272,7 @@ def test_a_field_that_is_not_aligned_cannot_be_declared() -> None:
 @pytest.mark.parametrize(
     "metric", [m for m in METRICS if m.page_field], ids=lambda metric: metric.page_field
 )
-def test_a_total_that_the_agent_sums_is_a_field_whose_items_are_the_label_s_values(
+def test_a_total_that_the_agent_sums_is_a_field_whose_items_are_label_values(
     metric: Metric,
 ) -> None:
     (field,) = [field for field in PERIODIC.fields if field.name == metric.page_field]

@@ -116,9 +116,7 @@ def test_a_rank_of_another_namespace_runs_though_its_pid_is_1_there(memory: Path
 
 @needs_namespaces
 @pytest.mark.parametrize("mounts_proc", [True, False])
-def test_a_reader_that_cannot_see_the_rank_finds_it_alive(
-    memory: Path, *, mounts_proc: bool
-) -> None:
+def test_a_reader_that_sees_no_rank_finds_it_alive(memory: Path, *, mounts_proc: bool) -> None:
     path = page_of(memory)
     reader = (
         "from pathlib import Path; import sys\n"

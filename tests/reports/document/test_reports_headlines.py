@@ -214,9 +214,7 @@ def test_advice_on_slow_work_fits_ranks_without_a_gpu(gpu_uuid: str) -> None:
 
 
 @pytest.mark.parametrize("has_pages", [True, False])
-def test_a_job_that_failed_before_its_first_step_has_a_report(
-    page_root: Path, *, has_pages: bool
-) -> None:
+def test_a_job_that_failed_before_a_step_has_a_report(page_root: Path, *, has_pages: bool) -> None:
     job = job_folder(page_root, "early")
     for rank in range(2):
         path = page_path(page_root, "early", 0, rank)

@@ -163,7 +163,7 @@ def late_dumps(late: int, seconds: float, *, ends: bool) -> Dumps:
 
 @pytest.mark.parametrize("skewed", [None, 0, 2])
 @pytest.mark.parametrize("ends", [True, False])
-def test_dumps_tell_who_came_last_and_by_how_much(
+def test_dumps_tell_who_came_last_by_how_much(
     tmp_path: Path, *, skewed: int | None, ends: bool
 ) -> None:
     dumps = late_dumps(2, 0.3, ends=ends)
@@ -401,9 +401,7 @@ def test_real_profiles_are_paired_by_the_rank_they_tell_and_not_by_their_name(
 
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
-def test_of_profiles_one_of_which_breaks_off_the_other_is_still_read(
-    tmp_path: Path, share: float
-) -> None:
+def test_of_two_profiles_a_whole_one_is_read_beside_a_broken(tmp_path: Path, share: float) -> None:
     text = profile(1)
     payload = payload_of(tmp_path, {"0.json": profile(0), "1.json": text[: int(share * len(text))]})
     assert payload["verdict"]["kind"] == "unknown"

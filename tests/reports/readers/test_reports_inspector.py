@@ -88,7 +88,7 @@ def test_the_longest_duration_and_the_lowest_bandwidth_are_the_victims(name: str
 
 
 @pytest.mark.parametrize("late_rank", [None, 5])
-def test_ranks_without_a_file_leave_a_verdict_on_the_others(
+def test_ranks_without_file_leave_a_verdict_on_others(
     late_rank: int | None, tmp_path: Path
 ) -> None:
     job = InspectedJob(late=late(late_rank, 40) if late_rank else late(0, 0))

@@ -89,9 +89,7 @@ def text_of(analysis: StepAnalysis) -> str:
 
 @pytest.mark.parametrize("first", [0, 60])
 @pytest.mark.parametrize("phase", ["data", "forward", "backward", "sync"])
-def test_a_slow_worker_of_a_server_is_named_with_the_updates_that_it_loses(
-    phase: str, first: int
-) -> None:
+def test_a_slow_worker_of_a_server_is_named_with_updates_it_loses(phase: str, first: int) -> None:
     steps = ServedJob(slow=(2, phase, 0.1, first)).steps()
     analysis = judged(steps)
     assert (analysis.verdict.kind, analysis.verdict.ranks) == ("rank", (2,))

@@ -261,9 +261,7 @@ def with_cores(page_root: Path, queued: float, cores: Sequence[float | None], sy
     return read_pages(path.parent)[0]
 
 
-def test_own_work_without_a_core_and_without_a_wait_for_one_is_read_from_pages(
-    page_root: Path,
-) -> None:
+def test_own_work_without_a_core_or_a_wait_for_one_is_read_from_pages(page_root: Path) -> None:
     steps = with_cores(page_root, 0.1, (0.3, 0.3, None, 0.5), 0.2)
     assert steps.blocked is not None
     assert steps.run_queue is not None

@@ -239,9 +239,7 @@ def test_the_noise_of_a_healthy_table_is_measured_as_it_was_made(correlation: fl
 
 
 @pytest.mark.parametrize("every", [5, 12, 20])
-def test_a_worker_three_times_as_long_in_each_nth_step_is_named_as_slow_now_and_then(
-    every: int,
-) -> None:
+def test_a_worker_thrice_as_long_in_each_nth_step_is_named_as_slow_at_times(every: int) -> None:
     fault = Fault(worker=1, first=3, steps=397, factor=3.0, every=every)
     verdict, episodes = judged_times(WorkerTable(workers=4, num_steps=400, faults=(fault,)))
     assert verdict.ranks == (1,)

@@ -82,9 +82,7 @@ def test_an_invalid_fault_is_refused_in_one_sentence(text: str, sentence: str) -
         ("slow-network:rank=0,step=2", Layout(world_size=2, dp=2), "network namespaces"),
     ],
 )
-def test_a_fault_that_does_not_fit_the_run_is_refused(
-    text: str, layout: Layout, sentence: str
-) -> None:
+def test_a_fault_beside_the_run_is_refused(text: str, layout: Layout, sentence: str) -> None:
     with pytest.raises(ValueError, match="cannot be in this run") as raised:
         check_faults(TrainConfig(fault=(text,)), layout)
     assert sentence in str(raised.value)

@@ -276,9 +276,8 @@ def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
     area: Area, seconds: int, tmp_path: Path
 ) -> None:
     spec = spec_at(seconds)
-    for alert in spec.alerts_of(area):
-        write_files(tmp_path, {area.rules_file: render(spec, Delivery())[area.rules_file]})
-        check_rules(tmp_path, document_of(area, spec, (alert,)))
+    write_files(tmp_path, render(spec, Delivery()))
+    check_rules(tmp_path, *(document_of(area, spec, (alert,)) for alert in spec.alerts_of(area)))
 
 
 def test_windows_hold_four_scrapes_and_never_less_than_the_condition_needs() -> None:

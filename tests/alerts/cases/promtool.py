@@ -120,45 +120,52 @@ def rules_and_tests(spec: Spec) -> dict[str, str]:
     return {**render(spec, Delivery()), **rule_tests(spec)}
 
 
-def check_rules(folder: Path, document: Mapping[str, Any]) -> None:
-    """Fails with promtool's words where a test of the document, next to its rules, fails."""
-    path = folder / "promtool-tests.yaml"
-    path.write_text(to_yaml(document), encoding="utf-8")
-    expressions = [
-        each.get("expr", "ALERTS")  # an alert's annotations may read any other alert
-        for test in document["tests"]
-        for each in (*test.get("promql_expr_test", ()), *test.get("alert_rule_test", ()))
-    ]
-    for name in document["rule_files"]:
-        rules = yaml.load((folder / name).read_text(encoding="utf-8"), yaml.CSafeLoader)
-        groups = list(_read_by(expressions, rules["groups"]))
-        (folder / name).write_text(to_yaml({"groups": groups}), encoding="utf-8")
-    done = captured(["promtool", "test", "rules", path])
+def check_rules(folder: Path, *documents: Mapping[str, Any]) -> None:
+    """Fails with promtool's words where a test of a document, next to its rules, fails."""
+    paths = []
+    for number, document in enumerate(documents):
+        expressions = [
+            each.get("expr", "ALERTS")  # an alert's annotations may read any other alert
+            for test in document["tests"]
+            for each in (*test.get("promql_expr_test", ()), *test.get("alert_rule_test", ()))
+        ]
+        files = {
+            f"{number}-{name}": yaml.load((folder / name).read_text("utf-8"), yaml.CSafeLoader)
+            for name in document["rule_files"]
+        }
+        groups = [group for rules in files.values() for group in rules["groups"]]
+        needed = _read_by(expressions, [rule for group in groups for rule in group["rules"]])
+        for own, rules in files.items():
+            for group in rules["groups"]:
+                group["rules"] = [rule for rule in group["rules"] if _name_of(rule) in needed]
+            (folder / own).write_text(to_yaml(rules), encoding="utf-8")
+        paths.append(folder / f"{number}.tests.yaml")
+        paths[-1].write_text(to_yaml({**document, "rule_files": [*files]}), encoding="utf-8")
+    done = captured(["promtool", "test", "rules", *paths])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _read_by(
-    expressions: Sequence[str], groups: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """The groups with the rules that expressions read, directly or by other rules.
+def _name_of(rule: Mapping[str, Any]) -> str:
+    return str(rule.get("record") or rule["alert"])
+
+
+def _read_by(expressions: Sequence[str], rules: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Names of the rules that expressions read, directly or by other rules.
 
     promtool evaluates every rule of a file at every moment of every test.
     """
     named: dict[str, set[str]] = {}
-    for rule in (rule for group in groups for rule in group["rules"]):
-        words = set(_NAME.findall(" ".join((rule["expr"], *rule.get("labels", {}).values()))))
-        named.setdefault(rule.get("record") or rule["alert"], set()).update(words)
-    alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    for rule in rules:
+        words = _NAME.findall(" ".join((rule["expr"], *rule.get("labels", {}).values())))
+        named.setdefault(_name_of(rule), set()).update(words)
+    alerts = {rule["alert"] for rule in rules if "alert" in rule}
     found, needed = set[str](), set[str]()
-    for words in map(set, map(_NAME.findall, expressions)):
-        found |= alerts if "ALERTS" in words and not words & alerts else words
+    for read in map(set, map(_NAME.findall, expressions)):
+        found |= alerts if "ALERTS" in read and not read & alerts else read
     while found := (found & named.keys()) - needed:
         needed |= found
         found = {word for name in found for word in named[name]}
-    for group in groups:
-        rules = [rule for rule in group["rules"] if (rule.get("record") or rule["alert"]) in needed]
-        if rules:
-            yield {**group, "rules": rules}
+    return needed
 
 
 def document_of(area: Area, spec: Spec, symptoms: tuple[Alert, ...]) -> dict[str, Any]:

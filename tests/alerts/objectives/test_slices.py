@@ -182,7 +182,7 @@ def promtool(
     values = [{"series": each.series, "values": each.course.promtool(15)} for each in series]
     test = {"interval": "15s", "input_series": values, "promql_expr_test": expected}
     document = {
-        "rule_files": [str(folder / area.rules_file) for area in areas],
+        "rule_files": [area.rules_file for area in areas],
         "evaluation_interval": "1m",
         "group_eval_order": names,
         "tests": [test],

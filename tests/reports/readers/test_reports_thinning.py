@@ -212,7 +212,7 @@ def test_a_run_that_is_killed_anywhere_leaves_before_or_after_and_the_next_one_f
     thin_all(done, Store(lambda *access: calls.append(access[0])))
     changes = [n for n, kind in enumerate(calls) if kind in {"open", "mv", "rm_file"}]
     # Between the first new file and the last old one, next to the file that names them too.
-    for last in (*changes[:-6:6], *changes[-6:]):
+    for last in (*changes[:-4:10], *changes[-4:]):
         folder = Path(shutil.copytree(original, tmp_path / str(last) / original.name))
         left = [last]
 

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -121,9 +122,7 @@ def thin_job(
         for number, plan in plans.items()
     }
     attempts = {str(number): attempt for number, (attempt, _) in thinned.items()}
-    job = replace(
-        job, time=round(now_seconds), attempts={**job.attempts, **attempts}, is_clean=False
-    )
+    job = replace(job, time=now, attempts={**job.attempts, **attempts}, is_clean=False)
     put(THINNED, data := encode(job))
     if not is_dry:
         _clean(archive, job)
@@ -138,14 +137,12 @@ def _put_nothing(_path: str, _data: bytes) -> None:
 
 def _why_not(contents: Contents, newest_end: float) -> str:
     """Why a job stays as it is; empty where nothing is known against it without its rows."""
-    for manifest in contents.manifests:
-        for number, part in manifest.attempts.items():
-            if not part.is_complete:
-                return f"node {manifest.node} has not finished attempt {number}"
-    for attempt in contents.attempts:
-        names = contents.archive.list_names(str(attempt))
-        if any(name.endswith(".page") for name in names):
-            return f"attempt {attempt} has pages that are not in columns"
+    parts = [part for each in contents.manifests for part in each.attempts.values()]
+    if not all(part.is_complete for part in parts):
+        return "has a node that is not done"
+    names = (contents.archive.list_names(str(attempt)) for attempt in contents.attempts)
+    if any(name.endswith(".page") for name in chain.from_iterable(names)):
+        return "has pages that are not in columns"
     lines = contents.read_events().decode(errors="replace").split("\n")
     newest = max((event.time for event in parse_lines(lines)), default=-math.inf)
     return "is younger" if newest > newest_end else ""

@@ -296,14 +296,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a node is not done": (
         lambda node: edit(lambda part: part.update(is_complete=False))(node / "0/any"),
-        "node node-1 has not finished attempt 0",
+        "has a node that is not done",
     ),
     "there are pages": (
         lambda node: (
             shutil.copytree(node / "0", node.parents[1] / "0")
             / shutil.copy(node / "manifest.json", node.parents[1] / "0/rank-00009.page")
         ),
-        "attempt 0 has pages that are not in columns",
+        "has pages that are not in columns",
     ),
     "it is young": (
         lambda node: append_event(

@@ -84,10 +84,11 @@ class ThinnedAttempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What is left of an attempt: parts by node, in place of those of the manifests.
 
     ``intact`` are first and last step of each stretch whose rows are all there; ``num_thinned`` is
-    how many other steps there were.
+    how many other steps there were; ``findings_crc`` is the CRC-32 of its ``FINDINGS``.
     """
 
     nodes: dict[str, AttemptPart]
+    findings_crc: Count = 0
     intact: tuple[tuple[int, int], ...] = ()
     num_thinned: Count = 0
 

@@ -6,6 +6,7 @@ much of the recording that is; a rank of which too little is left counts as one 
 
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -183,9 +184,9 @@ class Contents:
             lambda each: self.archive.read_rows(each[0], number, each[1], READ)[0], stretches
         )
         found = [table for _, table in tables if table is not None]
-        self.minutes[number] = thinned = join_minutes(
-            found, attempt, self.thinned.time, next(findings)[1] or b""
-        )
+        data = next(findings)[1] or b""
+        data = data if zlib.crc32(data) == attempt.findings_crc else b""
+        self.minutes[number] = thinned = join_minutes(found, attempt, self.thinned.time, data)
         return thinned
 
     def read_events(self) -> bytes:

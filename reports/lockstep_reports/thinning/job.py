@@ -7,6 +7,7 @@ replaces is removed last, by the next run where this one is killed.
 import dataclasses
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -226,7 +227,12 @@ class _AttemptThinner(NamedTuple):
             self.put(f"{self.number}/{FINDINGS}", plan.findings)
             after += len(plan.findings)
         intact = tuple((first, last) for first, last in plan.intact.tolist())
-        attempt = ThinnedAttempt(nodes=nodes, intact=intact, num_thinned=num_thinned)
+        attempt = ThinnedAttempt(
+            nodes=nodes,
+            intact=intact,
+            num_thinned=num_thinned,
+            findings_crc=zlib.crc32(plan.findings),
+        )
         num_intact = int(np.count_nonzero(plan.locate(plan.numbers)[1]))
         num_steps = len(plan.numbers)
         return attempt, Thinning("", num_steps, num_intact, plan.num_episodes, before, after)

@@ -72,6 +72,10 @@ def remove(*paths: Path) -> None:
         path.unlink()
 
 
+def misspell(path: Path) -> None:
+    path.write_text(path.read_text().replace("backward", "backwarb", 1))
+
+
 def report_on(folder: Path, files: Any = None) -> tuple[Any, str]:
     """The report without its notes, and these."""
     archive = JobArchive(files or fsspec.filesystem("file"), str(folder), sleep=lambda _: None)
@@ -256,8 +260,8 @@ LOST: dict[str, tuple[Callable[[Path], object], str]] = {
     "minutes": (lambda job: truncate(next(job.rglob("minutes-*"))), "minutes-0.* is damaged"),
     "all minutes": (lambda job: remove(*job.rglob("minutes-*")), "minutes-0.* is not there"),
     "findings": (lambda job: remove(job / "0/findings.json"), "are those of the whole steps alone"),
-    "findings of another version": (
-        lambda job: (job / "0/findings.json").write_text('{"verdict": 1}'),
+    "a letter of the findings": (
+        lambda job: misspell(job / "0/findings.json"),
         "whole steps alone",
     ),
     "rows": (lambda job: remove(next(job.glob("nodes/node-1/*/part-steps-*"))), "is not there"),

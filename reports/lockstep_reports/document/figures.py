@@ -151,6 +151,7 @@ MAX_COLUMNS, MAX_ROWS = 2000, 256
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 # With more ranks a label on each row would overlap its neighbours.
 _LABELLED_RANKS = 32
+_LONG_GAP = 16  # times as many steps as between most columns
 _SPACE_ABOVE = 1.5
 _LONG_STEP_SECONDS = 10.0
 _COLOUR_BAR = {"thickness": 12, "outlinewidth": 0, "xpad": 4}
@@ -195,13 +196,14 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
         parts.append(binned(binned(values, MAX_COLUMNS, 1), 1, 0))
     cells = np.concatenate(parts)
     num_rows, num_columns = cells.shape
+    cells, columns = _leave_gaps(cells, _first_of_bins(analysis.steps.numbers, num_columns))
     # The 99.5th percentile: one pause of seconds would leave all other cells white.
     top = max(least_maximum, nan_stats.quantile_number(cells, 0.995) or 0.0)
     figure = go.Figure(
         go.Heatmap(
             # Half the bytes in the page, and six digits are more than a colour shows.
             z=cells.astype(np.float32),
-            x=_first_of_bins(analysis.steps.numbers, num_columns),
+            x=columns,
             y=_first_of_bins(np.array(analysis.steps.ranks), num_rows),
             zmin=0,
             zmax=top,
@@ -213,9 +215,24 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
     figure.update_layout(**LAYOUT, height=min(640, max(240, 90 + 22 * num_rows)))
     figure.update_xaxes(title="step", showgrid=False)
     tick = {"dtick": 1} if num_rows <= _LABELLED_RANKS else {}
-    figure.update_yaxes(title="rank", autorange="reversed", showgrid=False, **tick)
+    figure.update_yaxes(title="rank", autorange="reversed", showgrid=False, zeroline=False, **tick)
     _outline_episodes(figure, analysis)
     return figure
+
+
+def _leave_gaps(cells: Matrix, columns: list[int]) -> tuple[Matrix, list[int]]:
+    """Cells [ranks, columns] and their steps, with empty columns where many steps are not there.
+
+    Each column is drawn half way to the next one.
+    """
+    widths = np.diff(columns)
+    usual = int(np.median(widths)) if len(widths) else 0
+    after = np.flatnonzero(widths > _LONG_GAP * usual) + 1
+    # One empty column behind what is there, one before what comes.
+    begins, ends = np.take(columns, after - 1) + usual, np.take(columns, after) - usual
+    places = np.repeat(after, 2)
+    steps: list[int] = np.insert(columns, places, np.stack([begins, ends], 1).ravel()).tolist()
+    return np.insert(cells, places, np.nan, axis=1), steps
 
 
 def _cells(analysis: StepAnalysis, quantity: str, rows: slice) -> tuple[Matrix, float, str, str]:

@@ -23,7 +23,9 @@ from lockstep_records.archive.tables import DURATIONS, make_table, write_table
 from lockstep_records.events.event import Event, append_event
 from lockstep_records.files.operations import OPERATION
 from lockstep_records.page.layout import ROW_FLAGS
+from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.arrays import dtype_of
+from lockstep_reports.document.figures import draw_figure
 from lockstep_reports.readers import archive as archive_reader
 from lockstep_reports.readers import read_source
 from lockstep_reports.readers.archive import read_archive
@@ -151,6 +153,9 @@ def test_a_report_on_a_thinned_job_is_that_of_before_to_the_digit(
     assert f"{thinning.num_steps - thinning.num_intact:,} steps are kept as quantiles" in notes
     assert "whole are steps 0 to 66, 436 to 763" in notes
     assert thinning.bytes_after < thinning.bytes_before / 2
+    # The map of late ranks is empty where steps are not there, however far its columns are apart.
+    figure = draw_figure("heat_map", analyse(read_source(str(folder), OPTIONS)))
+    assert "66,67,435,436" in figure
 
 
 def test_rows_and_minutes_of_a_thinned_job_are_all_that_there_was_once_each(

@@ -154,7 +154,8 @@ def test_a_report_on_a_thinned_job_is_that_of_before_to_the_digit(
     assert "whole are steps 0 to 66, 436 to 763" in notes
     assert thinning.bytes_after < thinning.bytes_before / 2
     # The map of late ranks is empty where steps are not there, however far its columns are apart.
-    figure = draw_figure("heat_map", analyse(read_source(str(folder), OPTIONS)))
+    archive = JobArchive(fsspec.filesystem("file"), str(folder))
+    figure = draw_figure("heat_map", analyse(read_archive(archive, OPTIONS)))
     assert "66,67,435,436" in figure
 
 

@@ -35,6 +35,7 @@ from lockstep_records.page.layout import (
 from lockstep_records.page.lock import close_page, open_page
 
 Values = dict[str, Any]
+Names = frozenset[str] | None
 
 
 class PageError(ValueError):
@@ -45,26 +46,34 @@ class PageError(ValueError):
         self.reason = reason
 
 
-def unpack(section: Section, data: bytes) -> Values:
-    """A section as a dict by field name; unknown optional fields are None."""
+def unpack(section: Section, data: bytes, names: Names = None) -> Values:
+    """A section as a dict by field name, or some of its fields; unknown optional ones are None."""
     flat = section.struct.unpack_from(data)
     values: Values = {}
-    for name, begin, end, items in section.spans:
+    for name, begin, end, items in _list_spans(section, names):
         if end - begin == 1:
             values[name] = flat[begin]
         else:
             numbers = flat[begin:end]
             values[name] = dict(zip(items, numbers, strict=False)) if items else list(numbers)
-    for name, array in _list_absent(section, values["present"]) if section.presence else ():
-        (values if array is None else values[array])[name] = None
+    if section.presence:
+        for name, array in _list_absent(section, values["present"], names):
+            (values if array is None else values[array])[name] = None
     return values
 
 
+@lru_cache(maxsize=64)
+def _list_spans(section: Section, names: Names) -> list[tuple[str, int, int, tuple[str, ...]]]:
+    always = {"present"}
+    return [span for span in section.spans if names is None or span[0] in names | always]
+
+
 @lru_cache(maxsize=256)
-def _list_absent(section: Section, present: int) -> list[tuple[str, str | None]]:
+def _list_absent(section: Section, present: int, names: Names) -> list[tuple[str, str | None]]:
     """Fields of a section that are unknown, with their arrays; most pages have the same ones."""
     absent = [name for name, bit in section.presence.items() if not present & bit]
-    return [(name, section.arrays.get(name)) for name in absent]
+    found = [(name, section.arrays.get(name)) for name in absent]
+    return [(name, array) for name, array in found if names is None or (array or name) in names]
 
 
 def has_valid_checksum(section: Section, data: bytes) -> bool:
@@ -207,15 +216,20 @@ class PageHead(NamedTuple):
     periodic: bytes
 
 
-def page_of(head: PageHead, path: Path) -> Page:
-    """The page that had these sections, whatever lies at ``path`` now; a PageError names one."""
+def page_of(
+    head: PageHead, path: Path, state_names: Names = None, periodic_names: Names = None
+) -> Page:
+    """The page that had these sections, whatever lies at ``path`` now; a PageError names one.
+
+    A page has hundreds of numbers: of the slots only some may be asked for.
+    """
     for section, data in ((SLOT, head.state), (PERIODIC, head.periodic)):
         if not has_valid_checksum(section, data):
             raise PageError("checksum", f"page {path}: its {section.name} has no valid checksum")
     identity = read_identity(head.identity, path)
-    return _make_page(
-        path, identity, unpack(SLOT, head.state), unpack(PERIODIC, head.periodic), head.heartbeat
-    )
+    state = unpack(SLOT, head.state, state_names)
+    periodic = unpack(PERIODIC, head.periodic, periodic_names)
+    return _make_page(path, identity, state, periodic, head.heartbeat)
 
 
 def _make_page(

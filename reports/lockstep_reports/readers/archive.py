@@ -49,11 +49,11 @@ _MAX_SIDE_BYTES, _MAX_FINDINGS_BYTES = 256 << 10, 256 << 20
 _FILE = re.compile(r"rank-[0-9]{5,}(\.nccl)?\.(page|stderr|error\.json|stacks)")
 _MAX_SENTENCES = 5
 _MAX_CELLS = 1 << 27  # 512 MiB a matrix: of 100,000 ranks 1,342 steps
-_STATE = ("steps", "step")
-_PERIODIC = (
+_STATE = frozenset(("steps", "step"))
+_PERIODIC = frozenset((
     "allocator_retries", "loader_workers", "batches_ahead", "sync_rounds", "independent_rounds",
     "staleness_sum", "unseen", "unphased_ratio", "collection_seconds", "device_stride",
-)  # fmt: skip
+))  # fmt: skip
 # Of what the rank that is told best has; less, and its silence would look like health.
 _LEAST_SHARE = 0.5
 Item = TypeVar("Item")
@@ -359,7 +359,7 @@ class _AttemptSource:
                         for column, suffix in SIDE_FILES.items()
                         if row.get(column) is not None
                     }
-                    page = page_of(head, self._folder)
+                    page = page_of(head, self._folder, _STATE, _PERIODIC)
                     rank = page.identity["rank"]
                     by_name[name].ranks.add(rank)
                     page = replace(page, path=page_in(self._folder, rank))

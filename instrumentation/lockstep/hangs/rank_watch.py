@@ -239,9 +239,14 @@ class HangWatch:
 
 
 def _free_signal() -> int | None:
-    """A signal that nobody in this process uses; no other process sends it."""
+    """A signal that nobody in this process has a handler for, by the kernel's masks.
+
+    Python does not know of handlers that a library in C has set.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
     numbers = range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
-    return next((n for n in numbers if signal.getsignal(n) == signal.SIG_DFL), None)
+    return next((n for n in numbers if not any(mask >> (n - 1) & 1 for mask in masks)), None)
 
 
 def _arm_around_fork(watch: HangWatch | None, *, armed: bool) -> None:

@@ -100,7 +100,7 @@ class ThinnedJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     job_id: str
-    version: Literal[1] = 1
+    version: int = _VERSION
     time: Count
     is_clean: bool = False
     attempts: dict[str, ThinnedAttempt] = {}

@@ -146,7 +146,8 @@ class JobArchive:
         """
         path = f"nodes/{node}/{attempt}/{stretch.name}"
         try:
-            return _parse(path, self._open(path, stretch.size_bytes), columns, stretch, steps)
+            source = self._ask(path, lambda: self._open(path, stretch.size_bytes))
+            return _parse(path, source, columns, stretch, steps)
         except FileNotFoundError as error:
             raise ArchiveError(f"{path} is not there") from error
 

@@ -1,4 +1,4 @@
-"""What the analysis of all steps found, kept as JSON for when most of them are gone."""
+"""Findings of an analysis of all steps, kept as JSON for when most of them are gone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace

@@ -81,17 +81,18 @@ def read_archive(
 
     Where it ``is_strict``, ValueError is raised too for what else notes say that it is not read.
     """
-    contents = Contents(archive, options.engine, is_strict=is_strict)
-    try:
-        recording = _read(contents, options)
-    except ValueError:
-        if not contents.is_outdated():
-            raise
-    else:
-        if not contents.losses or not contents.is_outdated():
-            return recording
-    # Its files went while they were read: what thinning left of them is there.
-    return read_archive(archive, options, is_strict=is_strict)
+    for is_last in (False, False, True):
+        contents = Contents(archive, options.engine, is_strict=is_strict)
+        try:
+            recording = _read(contents, options)
+        except ValueError:
+            if is_last or not contents.is_outdated():
+                raise
+        else:
+            if is_last or not contents.losses or not contents.is_outdated():
+                break
+        # Its files went while they were read: what thinning left of them is there.
+    return recording
 
 
 def _read(contents: "Contents", options: ReadOptions) -> Recording:

@@ -1,4 +1,4 @@
-"""What is left of a recording of which most steps are quantiles by minute."""
+"""Thinned recordings, of which most steps are quantiles by minute."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -16,6 +16,7 @@ import pytest
 from servers import wait_until
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
+from lockstep.hangs.rank_watch import _free_signal
 from lockstep.recorder.native import compiled
 from lockstep_outcomes.progress.hangs import HangTimeouts, find_hang
 from lockstep_records.events.event import FILE_NAME as EVENTS_FILE
@@ -246,3 +247,14 @@ def test_a_rank_that_ends_at_once_waits_for_no_server_that_is_not_up_and_logs_no
     command = [sys.executable, "-c", SHUT_AT_ONCE, str(root)]
     done = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True)
     assert "Server" not in done.stderr
+
+
+def test_the_signal_of_the_stacks_is_none_that_a_handler_in_c_has() -> None:
+    number = _free_signal()
+    assert number is not None
+    faulthandler.register(number)  # of which Python's own table knows nothing
+    try:
+        assert _free_signal() == number - 1
+    finally:
+        faulthandler.unregister(number)
+    assert _free_signal() == number

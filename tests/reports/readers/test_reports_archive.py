@@ -14,6 +14,7 @@ from typing import Any
 
 import fsspec
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -302,6 +303,23 @@ def test_what_cannot_be_read_is_left_out_and_the_report_says_so(
     assert recording.steps.missing_ranks == (2, 3)
     evidence = " ".join(make_document(recording).published.verdict.evidence)
     assert "2 ranks of 8 left no readable page (2, 3)" in evidence
+
+
+def test_a_local_file_that_may_not_be_opened_is_left_out(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, open_file = pack(write_pages(SLOW.source, memory), tmp_path), pa.OSFile
+
+    def refuse(path: str) -> Any:
+        if "node-1/0/steps-" in path:
+            raise PermissionError(13, "Permission denied")
+        return open_file(path)
+
+    monkeypatch.setattr(pa, "OSFile", refuse)
+    recording = read_source(str(folder), OPTIONS)
+    assert isinstance(recording, Recording)
+    assert "cannot be read: [Errno 13] Permission denied" in " ".join(recording.steps.notes)
+    assert recording.steps.missing_ranks == (2, 3)
 
 
 WILD = [

@@ -92,7 +92,7 @@ class Stage:
         has_ledger: bool = True,
     ) -> None:
         self.folder, self._clusters, self._options = folder, tuple(clusters), stack
-        self.memory = Path(tempfile.mkdtemp(prefix="lockstep-gameday-", dir="/dev/shm"))
+        self.memory = Path(tempfile.mkdtemp(prefix="lockstep-stage-", dir="/dev/shm"))
         self._has_ledger = has_ledger
         self.stopped = stopped or threading.Event()
         self.nvml: Path | None = None

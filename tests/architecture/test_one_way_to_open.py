@@ -37,6 +37,7 @@ MAY_OPEN = {
     "instrumentation/lockstep/commands/training_script": "the script " + USERS,
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/commands/instrument": OWN,
+    "instrumentation/lockstep/hangs/rank_watch": PROC,
     "instrumentation/lockstep/recorder/device": PROC,
     "instrumentation/lockstep/attach": PROC,
     "instrumentation/lockstep/identity/scheduler": "what the kubelet wrote into the pod, bounded",
